@@ -1,0 +1,38 @@
+# The front door. Every target sets up what it needs, in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup test reproduce bench clean
+
+help:
+	@echo "make setup      create .venv with the pinned versions of everything"
+	@echo "make test       formatting, linter, types, test suite"
+	@echo "make reproduce  draw the figures of the paper into runs/"
+	@echo "make bench      measure speed and memory against plain PyTorch"
+	@echo "make clean      remove .venv, caches and builds, but not runs/"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.version_info >= (3, 10) or sys.exit('bipolar needs Python 3.10 or newer; try make PYTHON=python3.12 ' + '$(MAKECMDGOALS)')"
+	@echo "Setting up .venv; the first time this takes some minutes."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[lab,dev]"
+	@touch $@
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+reproduce: setup
+	@$(BIN)/bipolar reproduce
+
+bench: setup
+	$(BIN)/python benchmarks/activations.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

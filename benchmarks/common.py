@@ -1,0 +1,64 @@
+"""What the benchmarks share: timing side by side, a table, and a place to record it."""
+
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+README = Path(__file__).with_name("README.md")
+
+
+def machine() -> str:
+    """One line that names the machine, as far as a measurement depends on it."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
+        model = found[1].strip() if found else model
+    return (
+        f"{model}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
+        f"{torch.get_num_threads()} threads, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def best_of(rounds: int, runs: Sequence[Callable[[], tuple[float, ...]]]) -> list[tuple[float, ...]]:
+    """For each run the times of its fastest round, all runs taking turns, so that a noisy moment hits them alike.
+
+    A run returns the seconds of its parts; the round with the smallest sum counts.
+    """
+    best = [run() for run in runs]  # not a warm-up alone: the minimum takes care of the slow first call
+    for _ in range(rounds - 1):
+        best = [min(old, run(), key=sum) for old, run in zip(best, runs, strict=True)]
+    return best
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table that reads well both as text and as Markdown; columns after the first two are numbers."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    align = [str.ljust if i < 2 else str.rjust for i in range(len(widths))]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(pad(cell, width) for pad, cell, width in zip(align, cells, widths, strict=True)) + " |"
+
+    rule = ["-" * width if i < 2 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join([line(header), line(rule), *map(line, rows)])
+
+
+def record(section: str, text: str) -> None:
+    """Replaces the section of ``benchmarks/README.md`` between the marks that carry its name."""
+    start, end = f"<!-- {section}: start -->", f"<!-- {section}: end -->"
+    before, rest = README.read_text(encoding="utf-8").split(start)
+    after = rest.split(end)[1]
+    part = README.with_name("README.md.part")
+    part.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
+    part.replace(README)

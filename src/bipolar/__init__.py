@@ -1,0 +1,42 @@
+"""Train deep neural networks without normalisation layers."""
+
+from bipolar import functional
+from bipolar.activations import (
+    BCELU,
+    BELU,
+    BGELU,
+    BSELU,
+    Bipolar,
+    BLeakyReLU,
+    BPReLU,
+    BReLU,
+    BRReLU,
+    BSiLU,
+    BSoftplus,
+)
+from bipolar.init import mirrored_
+from bipolar.registry import get_activation, list_activations, register_activation
+from bipolar.relatives import OPLU, CReLU
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BCELU",
+    "BELU",
+    "BGELU",
+    "BSELU",
+    "OPLU",
+    "BLeakyReLU",
+    "BPReLU",
+    "BRReLU",
+    "BReLU",
+    "BSiLU",
+    "BSoftplus",
+    "Bipolar",
+    "CReLU",
+    "functional",
+    "get_activation",
+    "list_activations",
+    "mirrored_",
+    "register_activation",
+]

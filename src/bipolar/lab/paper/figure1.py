@@ -1,0 +1,48 @@
+"""Figure 1: bipolar versions of popular activation functions. From left: bipolar ELU, Leaky ReLU, ReLU."""
+
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import bipolar
+from bipolar.lab.figures import FLIPPED, KEPT, save
+
+# A slope at which one can see the leak: torch's default of 0.01 looks like a ReLU.
+PANELS: dict[str, nn.Module] = {
+    "Bipolar ELU": bipolar.BELU(),
+    "Bipolar Leaky ReLU": bipolar.BLeakyReLU(negative_slope=0.2),
+    "Bipolar ReLU": bipolar.BReLU(),
+}
+
+
+def units(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs of the two kinds of unit, f(x) and -f(-x), over the points ``x``."""
+    kept, flipped = activation(torch.stack((x, x), dim=1)).unbind(dim=1)
+    return kept, flipped
+
+
+def draw() -> Figure:
+    x = torch.linspace(-3, 3, 601)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    all_axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
+    for axes, (title, activation) in zip(all_axes, PANELS.items(), strict=True):
+        kept, flipped = units(activation, x)
+        axes.axhline(0, color="0.8", linewidth=0.8)
+        axes.axvline(0, color="0.8", linewidth=0.8)
+        axes.plot(x.tolist(), kept.tolist(), color=KEPT, linewidth=2, label="ordinary unit, $f(x)$")
+        axes.plot(
+            x.tolist(), flipped.tolist(), color=FLIPPED, linewidth=2, dashes=(5, 1.5), label="flipped unit, $-f(-x)$"
+        )
+        axes.set(title=title, xlabel="$x$", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
+        axes.set_xticks(range(-3, 4))
+        axes.set_yticks(range(-3, 4))
+        axes.spines[["top", "right"]].set_visible(False)
+    all_axes[0].set_ylabel("output")
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def reproduce(directory: Path) -> list[Path]:
+    return save(draw(), directory / "figure1")

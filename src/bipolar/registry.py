@@ -1,0 +1,104 @@
+"""Activations by name: for configuration files, command lines, and models that take their activation as a string."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from bipolar import activations, relatives
+
+_factories: dict[str, Callable[..., nn.Module]] = {
+    # plain
+    "celu": nn.CELU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "identity": nn.Identity,
+    "leaky_relu": nn.LeakyReLU,
+    "prelu": nn.PReLU,
+    "relu": nn.ReLU,
+    "rrelu": nn.RReLU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    # bipolar
+    "bcelu": activations.BCELU,
+    "belu": activations.BELU,
+    "bgelu": activations.BGELU,
+    "bleaky_relu": activations.BLeakyReLU,
+    "bprelu": activations.BPReLU,
+    "brelu": activations.BReLU,
+    "brrelu": activations.BRReLU,
+    "bselu": activations.BSELU,
+    "bsilu": activations.BSiLU,
+    "bsoftplus": activations.BSoftplus,
+    # relatives
+    "crelu": relatives.CReLU,
+    "oplu": relatives.OPLU,
+}
+
+
+def get_activation(name: str, **kwargs: Any) -> nn.Module:
+    """A new activation module, by name.
+
+    Args:
+        name: one of :func:`list_activations`, in upper or lower case
+        **kwargs: handed to the module, such as ``alpha`` or ``dim``
+
+    Examples::
+
+        >>> import bipolar
+        >>> bipolar.get_activation("belu", alpha=0.5, dim=-1)
+        BELU(alpha=0.5, dim=-1)
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name: expected a string, got {name!r}")
+    factory = _factories.get(name.lower())
+    if factory is None:
+        close = difflib.get_close_matches(name.lower(), _factories, n=3, cutoff=0.5)
+        hint = (
+            f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are {', '.join(list_activations())}"
+        )
+        raise ValueError(f"name: no activation is called {name!r}; {hint}")
+    return factory(**kwargs)
+
+
+def register_activation(name: str, factory: Callable[..., nn.Module], *, overwrite: bool = False) -> None:
+    """Makes an activation known to :func:`get_activation` under a name.
+
+    Args:
+        name: the name, in upper or lower case
+        factory: a module class, or any callable that returns a module
+        overwrite: replace an activation that already has this name. Default: ``False``, which raises an error
+
+    Examples::
+
+        >>> import bipolar
+        >>> from torch import nn
+        >>> bipolar.register_activation("bhardswish", lambda **kwargs: bipolar.Bipolar(nn.Hardswish(), **kwargs))
+        >>> bipolar.get_activation("bhardswish", dim=-1)
+        Bipolar(
+          dim=-1
+          (f): Hardswish()
+        )
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name: expected a string that is not empty, got {name!r}")
+    if not callable(factory):
+        raise TypeError(f"factory: expected a module class or a callable that returns a module, got {factory!r}")
+    if name.lower() in _factories and not overwrite:
+        raise ValueError(f"name: {name!r} is taken by {_factories[name.lower()]!r}; use overwrite=True to replace it")
+    _factories[name.lower()] = factory
+
+
+def list_activations() -> list[str]:
+    """The names that :func:`get_activation` knows, sorted.
+
+    Examples::
+
+        >>> import bipolar
+        >>> [name for name in bipolar.list_activations() if "elu" in name and "relu" not in name]
+        ['bcelu', 'belu', 'bgelu', 'bselu', 'celu', 'elu', 'gelu', 'selu']
+    """
+    return sorted(_factories)

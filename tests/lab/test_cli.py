@@ -1,0 +1,53 @@
+"""The ``bipolar`` command, as a person meets it."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from bipolar.lab.cli import main
+
+
+def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "some" / "where"
+    main(["reproduce", "figure1", "--out", str(out)])
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert paths == [out / "figure1.svg", out / "figure1.png"]
+    assert ElementTree.parse(paths[0]).getroot().tag.endswith("svg")  # noqa: S314 - our own file
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_reproduce_without_an_item_does_everything(tmp_path: Path) -> None:
+    main(["reproduce", "--out", str(tmp_path)])
+    assert (tmp_path / "figure1.svg").exists()
+
+
+def test_an_unknown_item_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "figure99"])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert "figure99" in message
+    assert "figure1" in message
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SystemExit, match=r"--out .*file: cannot write there"):
+        main(["reproduce", "figure1", "--out", str(tmp_path / "file")])
+
+
+def test_help_of_the_installed_command() -> None:
+    command = Path(sys.executable).with_name("bipolar")
+    result = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    assert "reproduce" in result.stdout
+
+
+@pytest.mark.parametrize("missing", ["tyro", "matplotlib"])
+def test_a_missing_extra_is_named(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import bipolar.lab.cli"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # noqa: S603 - our own
+    assert result.returncode == 1
+    assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"

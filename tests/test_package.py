@@ -1,0 +1,118 @@
+"""The package as others get it: a wheel that needs torch and nothing else."""
+
+import ast
+import re
+import subprocess
+import sys
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+CHECK = """
+import sys
+import torch, bipolar
+from bipolar.functional import brelu
+assert bipolar.__file__.startswith(sys.prefix), bipolar.__file__
+assert brelu(torch.tensor([[-1.0, -1.0, 2.0, 2.0]])).tolist() == [[0.0, -1.0, 2.0, 0.0]]
+for extra in ("matplotlib", "tyro", "pytest"):
+    try:
+        __import__(extra)
+    except ImportError:
+        continue
+    raise AssertionError(f"{extra} is there: this does not show that the core needs torch alone")
+print("works")
+"""
+
+
+def requirements_of(name: str) -> dict[str, metadata.Distribution]:
+    """The distribution and everything it needs, without extras, as far as it is installed."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop().lower().replace("_", "-")
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # for another platform
+            continue
+        if name not in found:
+            found[name] = distribution
+            needed = [line for line in distribution.requires or [] if "extra ==" not in line]
+            waiting += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in needed]
+    return found
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own
+
+
+@pytest.fixture(scope="module")
+def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel, torch and what torch needs, and nothing else."""
+    directory = tmp_path_factory.mktemp("wheel")
+    built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = directory.glob("*.whl")
+    venv.create(directory / "venv", symlinks=True)
+    python = directory / "venv" / "bin" / "python"
+    (site,) = directory.glob("venv/lib/python*/site-packages")
+    for distribution in requirements_of("torch").values():
+        for file in distribution.files or []:
+            source = Path(str(distribution.locate_file(file.parts[0])))
+            if file.parts[0] != ".." and source.exists() and not (site / source.name).exists():
+                (site / source.name).symlink_to(source)
+    installed = run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    assert installed.returncode == 0, installed.stderr
+    return python
+
+
+def test_the_wheel_works_with_torch_alone(fresh_python: Path) -> None:
+    result = run(fresh_python, "-c", CHECK)
+    assert (result.stdout, result.returncode) == ("works\n", 0), result.stderr
+
+
+def test_the_command_of_the_bare_wheel_names_the_extra(fresh_python: Path) -> None:
+    result = run(fresh_python.with_name("bipolar"), "--help")
+    assert result.returncode == 1
+    assert "pip install 'bipolar[lab]'" in result.stderr
+
+
+def test_the_wheel_carries_the_types_and_the_licence(fresh_python: Path) -> None:
+    site = next(fresh_python.parents[1].glob("lib/python*/site-packages"))
+    assert (site / "bipolar" / "py.typed").exists()
+    assert list(site.glob("bipolar-*.dist-info/licenses/LICENSE"))
+
+
+def test_the_core_does_not_import_the_laboratory() -> None:
+    core = ROOT / "src" / "bipolar"
+    for path in core.rglob("*.py"):
+        if core / "lab" in path.parents:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.startswith("bipolar.lab")], path
+
+
+def test_every_pin_satisfies_its_range() -> None:
+    """What ``make setup`` installs is what the package says it works with."""
+    from packaging.requirements import Requirement
+
+    pins = dict(
+        line.split(";")[0].strip().split("==")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#") and "python_version <" not in line
+    )
+    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    requirements = [Requirement(line) for line in metadata.requires("bipolar") or []]
+    assert requirements
+    for requirement in requirements:
+        assert requirement.specifier.contains(pins[requirement.name]), requirement
+
+
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
