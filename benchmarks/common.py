@@ -25,21 +25,18 @@ def machine() -> str:
     )
 
 
-def best_of(rounds: int, runs: Sequence[Callable[[], tuple[float, ...]]]) -> list[tuple[float, ...]]:
+def best_of(runs: Sequence[Callable[[], tuple[float, ...]]], rounds: int, at_least: float) -> list[tuple[float, ...]]:
     """For each run the times of its fastest round, all runs taking turns, so that a noisy moment hits them alike.
 
-    A run returns the seconds of its parts; the round with the smallest sum counts.
+    A run returns the seconds of its parts; the round with the smallest sum counts. There are ``rounds`` of them, and
+    more until ``at_least`` seconds have passed, for runs so short that a few would all fall into one noisy moment.
     """
-    best = [run() for run in runs]  # not a warm-up alone: the minimum takes care of the slow first call
-    for _ in range(rounds - 1):
+    best = [run() for run in runs]  # the slow first call, compilation included, is one that the minimum leaves out
+    start, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - start < at_least:
         best = [min(old, run(), key=sum) for old, run in zip(best, runs, strict=True)]
+        done += 1
     return best
-
-
-def seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

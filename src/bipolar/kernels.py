@@ -23,60 +23,75 @@ aten = torch.ops.aten
 
 
 class Kernel(NamedTuple):
-    """A plain activation f, as torch's own kernels compute it; ``out`` stands for their optional output argument."""
+    """A plain activation f by torch's own kernels; those with an underscore overwrite u."""
 
-    #: (u, **out) -> f(u)
-    forward: Callable[..., Tensor]
-    #: (grad, u, from_output, **out) -> grad * f', where u is f's output if ``from_output`` and its input otherwise
-    backward: Callable[..., Tensor]
+    #: u -> f(u)
+    forward: Callable[[Tensor], Tensor]
+    forward_: Callable[[Tensor], Tensor]
+    #: (grad, u, from_output) -> grad * f', where u is f's output if ``from_output`` and its input otherwise
+    backward: Callable[[Tensor, Tensor, bool], Tensor]
+    backward_: Callable[[Tensor, Tensor, bool], Tensor]
     #: whether f' can be told from f's output
     output_suffices: bool
 
 
 def relu() -> Kernel:
     return Kernel(
-        forward=lambda u, **out: aten.relu(u, **out),
-        backward=lambda grad, u, _, **out: aten.threshold_backward(grad, u, 0, **out),
+        forward=torch.relu,
+        forward_=torch.relu_,
+        backward=lambda grad, u, _: aten.threshold_backward.default(grad, u, 0),
+        backward_=lambda grad, u, _: aten.threshold_backward.grad_input(grad, u, 0, grad_input=u),
         output_suffices=True,
     )
 
 
-def leaky_relu(negative_slope: float) -> Kernel:
+def leaky_relu(slope: float) -> Kernel:
+    backward, backward_ = aten.leaky_relu_backward.default, aten.leaky_relu_backward.grad_input
     return Kernel(
-        forward=lambda u, **out: aten.leaky_relu(u, negative_slope, **out),
-        backward=lambda grad, u, from_output, **out: aten.leaky_relu_backward(
-            grad, u, negative_slope, from_output, **out
-        ),
-        output_suffices=negative_slope >= 0,
+        forward=lambda u: aten.leaky_relu.default(u, slope),
+        forward_=lambda u: aten.leaky_relu_.default(u, slope),
+        backward=lambda grad, u, from_output: backward(grad, u, slope, from_output),
+        backward_=lambda grad, u, from_output: backward_(grad, u, slope, from_output, grad_input=u),
+        output_suffices=slope >= 0,
     )
 
 
 def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Kernel:
     """scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1)): ELU, SELU and CELU in one, as in torch."""
-    arguments = (alpha, scale, input_scale)
+    shape = (alpha, scale, input_scale)
+    backward, backward_ = aten.elu_backward.default, aten.elu_backward.grad_input
     return Kernel(
-        forward=lambda u, **out: aten.elu(u, *arguments, **out),
-        backward=lambda grad, u, from_output, **out: aten.elu_backward(grad, *arguments, from_output, u, **out),
+        forward=lambda u: aten.elu.default(u, *shape),
+        forward_=lambda u: aten.elu_.default(u, *shape),
+        backward=lambda grad, u, from_output: backward(grad, *shape, from_output, u),
+        backward_=lambda grad, u, from_output: backward_(grad, *shape, from_output, u, grad_input=u),
         output_suffices=alpha >= 0 and input_scale > 0,
     )
 
 
 def gelu(approximate: str) -> Kernel:
+    backward, backward_ = aten.gelu_backward.default, aten.gelu_backward.grad_input
     return Kernel(
-        forward=lambda u, **out: aten.gelu(u, approximate=approximate, **out),
-        backward=lambda grad, u, _, **out: aten.gelu_backward(grad, u, approximate=approximate, **out),
+        forward=lambda u: aten.gelu.default(u, approximate=approximate),
+        forward_=lambda u: aten.gelu_.default(u, approximate=approximate),
+        backward=lambda grad, u, _: backward(grad, u, approximate=approximate),
+        backward_=lambda grad, u, _: backward_(grad, u, approximate=approximate, grad_input=u),
         output_suffices=False,
     )
 
 
 def silu() -> Kernel:
-    def backward(grad: Tensor, u: Tensor, _: bool, **out: Tensor) -> Tensor:
-        if out:
-            return cast(Tensor, aten.silu_backward(grad, u, **out))
-        sigmoid = torch.sigmoid(u)  # torch has no derivative of silu_backward
+    def backward(grad: Tensor, u: Tensor, _: bool) -> Tensor:  # torch has no derivative of its own silu_backward
+        sigmoid = torch.sigmoid(u)
         return grad * sigmoid * (1 + u * (1 - sigmoid))
 
-    return Kernel(forward=lambda u, **out: aten.silu(u, **out), backward=backward, output_suffices=False)
+    return Kernel(
+        forward=aten.silu.default,
+        forward_=aten.silu_.default,
+        backward=backward,
+        backward_=lambda grad, u, _: aten.silu_backward.grad_input(grad, u, grad_input=u),
+        output_suffices=False,
+    )
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -115,8 +130,7 @@ class BipolarFunction(torch.autograd.Function):
             if inplace:
                 ctx.mark_dirty(input)
             output = input.mul_(sign) if inplace else input * sign
-            kernel.forward(output, out=output)
-            output.mul_(sign)
+            kernel.forward_(output).mul_(sign)
         ctx.save_for_backward(output if ctx.from_output else input, sign)
         return output
 
@@ -126,7 +140,7 @@ class BipolarFunction(torch.autograd.Function):
         u = tensor * sign
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             try:
-                return ctx.kernel.backward(grad, u, ctx.from_output, grad_input=u), None, None, None
+                return ctx.kernel.backward_(grad, u, ctx.from_output), None, None, None
             except RuntimeError:  # a batch of gradients (is_grads_batched): vmap does not know out=
                 pass
         return ctx.kernel.backward(grad, u, ctx.from_output), None, None, None
@@ -139,17 +153,16 @@ class BReLUFunction(torch.autograd.Function):
     def forward(ctx: Any, input: Tensor, dim: int, pattern: Pattern, inplace: bool) -> Tensor:
         if inplace:
             ctx.mark_dirty(input)
-        output = input if inplace else torch.empty_like(input)
         channels = input.size(dim)
         up, down = kept(channels, pattern), flipped(channels, pattern)
         if input.stride(dim) == 1:  # neighbours in memory: slices would be strided, and slow
-            upper = input.new_zeros(channels)
+            upper = input.new_zeros(channels, *[1] * (input.ndim - 1 - dim))
             lower = torch.zeros_like(upper)
             upper[up].fill_(math.inf)
             lower[down].fill_(-math.inf)
-            broadcast = (-1, *[1] * (input.ndim - 1 - dim))
-            torch.clamp(input, lower.view(broadcast), upper.view(broadcast), out=output)
+            output = input.clamp_(lower, upper) if inplace else torch.clamp(input, lower, upper)
         else:
+            output = input if inplace else torch.empty_like(input)
             before = (slice(None),) * dim
             keep, flip = (*before, up), (*before, down)
             torch.clamp_min(input[keep], 0, out=output[keep])
@@ -162,4 +175,4 @@ class BReLUFunction(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         # The derivative of hardshrink with a threshold of 0: the gradient where the output is not 0. (Where the
         # output is NaN this is 0 on a CPU, while relu's own kernel gives the gradient; the loss is NaN all the same.)
-        return aten.hardshrink_backward(grad, output, 0.0), None, None, None
+        return aten.hardshrink_backward.default(grad, output, 0.0), None, None, None

@@ -69,8 +69,6 @@ def signs(
         >>> signs(5, "halves")
         tensor([-1., -1.,  1.,  1.,  1.])
     """
-    check_pattern(pattern)
-    index = torch.arange(channels, device=device)
-    flips = index % 2 if pattern == "alternate" else index < channels // 2
-    # In integers up to the end: that is what torch.compile vectorises best.
-    return (1 - 2 * flips).to(dtype or torch.get_default_dtype())
+    sign = torch.ones(channels, dtype=dtype, device=device)
+    sign[flipped(channels, pattern)].fill_(-1)  # not by arithmetic on an index: torch.compile would not vectorise that
+    return sign
