@@ -279,13 +279,13 @@ def oplu(input: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tens
     channel_dim = _check(input, dim, pattern)
     half = input.size(channel_dim) // 2
     if pattern == "alternate":
-        pair = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        i, j = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
     else:
-        pair = slice(0, half), slice(half, 2 * half)
-    i, j = ((slice(None),) * channel_dim + (side,) for side in pair)
+        i, j = slice(0, half), slice(half, 2 * half)
     output = input.clone()  # of an odd number of channels the last stays as it is
-    output[i] = torch.maximum(input[i], input[j])
-    output[j] = torch.minimum(input[i], input[j])
+    x, y = input.movedim(channel_dim, 0), output.movedim(channel_dim, 0)
+    y[i] = torch.maximum(x[i], x[j])
+    y[j] = torch.minimum(x[i], x[j])
     return output
 
 
