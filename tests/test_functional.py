@@ -11,6 +11,7 @@ from definition import CASES, Case, by_definition
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import bipolar.functional as F
 from bipolar.pattern import PATTERNS, Pattern
@@ -200,6 +201,30 @@ def test_one_tensor_is_kept_for_the_backward_pass(case: Case, dtype: torch.dtype
     full = x.untyped_storage().nbytes()
     assert [size for size in kept.values() if size >= full / 4] == [full]
     assert output.requires_grad
+
+
+@every_case
+def test_tensor_subclasses_and_modes_see_the_call(case: Case) -> None:
+    class Labelled(Tensor):
+        pass
+
+    calls: list[object] = []
+
+    class Recorder(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = randn(3, 5)
+    labelled = case(x.as_subclass(Labelled))
+    assert type(labelled) is Labelled
+    torch.testing.assert_close(labelled.as_subclass(Tensor), case(x))
+    with Recorder():
+        case(x)
+    assert {getattr(F, name) for name in F.__all__} & set(calls)
+    with Recorder():
+        F.bipolar(case.f, x)
+    assert F.bipolar in calls
 
 
 inplace_cases = pytest.mark.parametrize(

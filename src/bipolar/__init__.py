@@ -14,6 +14,7 @@ from bipolar.activations import (
     BSiLU,
     BSoftplus,
 )
+from bipolar.gain import gain, moments
 from bipolar.init import mirrored_
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
@@ -35,8 +36,10 @@ __all__ = [
     "Bipolar",
     "CReLU",
     "functional",
+    "gain",
     "get_activation",
     "list_activations",
     "mirrored_",
+    "moments",
     "register_activation",
 ]

@@ -22,11 +22,13 @@ Examples::
 """
 
 from collections.abc import Callable
-from typing import Literal
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 import torch.nn.functional as tF
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from bipolar import kernels
 from bipolar.pattern import Pattern, check_pattern, signs
@@ -52,6 +54,21 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+
+def _overridable(function: Function) -> Function:
+    """Lets ``__torch_function__`` of tensor subclasses and modes see the call, as they see torch's own functions."""
+
+    @wraps(function)
+    def wrapper(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if has_torch_function_unary(input):
+            return handle_torch_function(wrapper, (input,), input, *args, **kwargs)
+        return function(input, *args, **kwargs)
+
+    return cast(Function, wrapper)
+
+
 def bipolar(
     f: Callable[[Tensor], Tensor],
     input: Tensor,
@@ -71,6 +88,8 @@ def bipolar(
         >>> F.bipolar(torch.exp, torch.zeros(4))
         tensor([ 1., -1.,  1., -1.])
     """
+    if has_torch_function_unary(input):
+        return handle_torch_function(bipolar, (input,), f, input, dim, pattern)
     sign = _signs_like(input, _check(input, dim, pattern), pattern)
     output = f(sign * input)
     if output.shape != input.shape:
@@ -80,6 +99,7 @@ def bipolar(
     return sign * output
 
 
+@_overridable
 def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar ReLU: :math:`\max(x, 0)` on kept and :math:`\min(x, 0)` on flipped channels.
 
@@ -97,6 +117,7 @@ def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_kernel(kernels.relu(), input, inplace, dim, pattern)
 
 
+@_overridable
 def belu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -113,6 +134,7 @@ def belu(
     return _by_kernel(kernels.elu(alpha), input, inplace, dim, pattern)
 
 
+@_overridable
 def bleaky_relu(
     input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -129,6 +151,7 @@ def bleaky_relu(
     return _by_kernel(kernels.leaky_relu(negative_slope), input, inplace, dim, pattern)
 
 
+@_overridable
 def bprelu(input: Tensor, weight: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar PReLU: Leaky ReLU with the slopes :math:`a` = ``weight``, one for all channels or one for each.
 
@@ -154,6 +177,7 @@ def bprelu(input: Tensor, weight: Tensor, *, dim: int = 1, pattern: Pattern = "a
     return bipolar(prelu, input, dim, pattern)
 
 
+@_overridable
 def brrelu(
     input: Tensor,
     lower: float = 1.0 / 8,
@@ -182,6 +206,7 @@ def brrelu(
     return _by_formula(lambda u: tF.rrelu(u, lower, upper, training=True), input, inplace, dim, pattern)
 
 
+@_overridable
 def bselu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar SELU: :math:`S f(S x)` with the scaled ELU,
     :math:`f(x) = 1.0507\,\text{ELU}_{1.6733}(x)`.
@@ -197,6 +222,7 @@ def bselu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_kernel(kernels.elu(SELU_ALPHA, SELU_SCALE), input, inplace, dim, pattern)
 
 
+@_overridable
 def bcelu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -215,6 +241,7 @@ def bcelu(
     return _by_kernel(kernels.elu(alpha, 1.0, 1.0 / alpha), input, inplace, dim, pattern)
 
 
+@_overridable
 def bgelu(
     input: Tensor,
     approximate: Literal["none", "tanh"] = "none",
@@ -235,6 +262,7 @@ def bgelu(
     return _by_kernel(kernels.gelu(approximate), input, False, dim, pattern)
 
 
+@_overridable
 def bsilu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar SiLU: :math:`S f(S x)` with :math:`f(x) = x \sigma(x)`.
 
@@ -249,6 +277,7 @@ def bsilu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_kernel(kernels.silu(), input, inplace, dim, pattern)
 
 
+@_overridable
 def bsoftplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -266,6 +295,7 @@ def bsoftplus(
     return bipolar(lambda u: tF.softplus(u, beta, threshold), input, dim, pattern)
 
 
+@_overridable
 def oplu(input: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Orthogonal permutation linear unit: sorts pairs of channels, :math:`(\max(x_i, x_j), \min(x_i, x_j))`.
 
@@ -289,6 +319,7 @@ def oplu(input: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tens
     return output
 
 
+@_overridable
 def crelu(input: Tensor, f: Callable[[Tensor], Tensor] = tF.relu, *, dim: int = 1) -> Tensor:
     r"""Concatenated ReLU: :math:`(f(x), f(-x))`, along ``dim``.
 
