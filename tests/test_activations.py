@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from definition import CASES, Case
 from torch import Tensor, nn
 
 import bipolar
 import bipolar.functional as F
 from bipolar.pattern import PATTERNS, Pattern
+from tests.definition import CASES, Case
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as tF
-from definition import CASES, Case, by_definition
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 import bipolar.functional as F
 from bipolar.pattern import PATTERNS, Pattern
+from tests.definition import CASES, Case, by_definition
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS)

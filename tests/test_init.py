@@ -9,7 +9,7 @@ import bipolar
 def test_a_convolution_after_crelu_starts_out_linear(init_: object) -> None:
     convolution = nn.Conv2d(6, 4, 3, dtype=torch.float64)
     before = convolution.weight.detach().clone()
-    assert bipolar.mirrored_(convolution.weight, init_) is convolution.weight  # type: ignore[arg-type]
+    assert bipolar.mirrored_(convolution.weight, init_) is convolution.weight
     assert torch.equal(convolution.weight[:, :3], -convolution.weight[:, 3:])
     assert torch.equal(before[:, :3], convolution.weight[:, :3]) == (init_ is None)
     network = nn.Sequential(bipolar.CReLU(), convolution)

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from definition import is_flipped
 
 from bipolar.pattern import PATTERNS, Pattern, flipped, kept, signs
+from tests.definition import is_flipped
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -24,4 +24,4 @@ def test_signs_have_the_dtype_and_device_asked_for() -> None:
 @pytest.mark.parametrize("function", [flipped, kept, signs])
 def test_an_unknown_pattern_is_refused(function: object) -> None:
     with pytest.raises(ValueError, match=r"pattern: expected one of 'alternate', 'halves', got 'odd'"):
-        function(4, "odd")  # type: ignore[operator]
+        function(4, "odd")

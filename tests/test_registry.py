@@ -44,7 +44,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, hint: str) -> N
 
 def test_a_name_has_to_be_a_string() -> None:
     with pytest.raises(TypeError, match="name: expected a string"):
-        bipolar.get_activation(nn.ReLU)  # type: ignore[arg-type]
+        bipolar.get_activation(nn.ReLU)
 
 
 @pytest.mark.usefixtures("scratch_registry")
@@ -57,6 +57,6 @@ def test_registering() -> None:
     bipolar.register_activation("mine", nn.ReLU, overwrite=True)
     assert isinstance(bipolar.get_activation("mine"), nn.ReLU)
     with pytest.raises(TypeError, match="factory: expected"):
-        bipolar.register_activation("other", 3)  # type: ignore[arg-type]
+        bipolar.register_activation("other", 3)
     with pytest.raises(TypeError, match="name: expected a string that is not empty"):
         bipolar.register_activation("", nn.ReLU)

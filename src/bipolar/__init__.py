@@ -16,6 +16,8 @@ from bipolar.activations import (
 )
 from bipolar.gain import gain, moments
 from bipolar.init import mirrored_
+from bipolar.lsuv import LSUVError, LSUVReport, lsuv_
+from bipolar.probe import Probe, probe
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
 
@@ -35,11 +37,16 @@ __all__ = [
     "BSoftplus",
     "Bipolar",
     "CReLU",
+    "LSUVError",
+    "LSUVReport",
+    "Probe",
     "functional",
     "gain",
     "get_activation",
     "list_activations",
+    "lsuv_",
     "mirrored_",
     "moments",
+    "probe",
     "register_activation",
 ]

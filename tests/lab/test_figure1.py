@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from bipolar.lab import figures
+from bipolar import figures
 from bipolar.lab.paper import figure1
 
 
@@ -40,6 +40,6 @@ def test_a_failed_drawing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Figure, "savefig", disk_full)
     with pytest.raises(OSError, match="No space left"):
-        figures.save(Figure(), tmp_path / "figure")
+        figures.save_all(Figure(), tmp_path / "figure")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.svg"]
     assert (tmp_path / "figure.svg").read_text() == "old"

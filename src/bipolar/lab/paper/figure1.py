@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.lab.figures import FLIPPED, KEPT, save
+from bipolar.figures import FLIPPED, KEPT, save_all
 
 # A slope at which one can see the leak: torch's default of 0.01 looks like a ReLU.
 PANELS: dict[str, nn.Module] = {
@@ -45,4 +45,4 @@ def draw() -> Figure:
 
 
 def reproduce(directory: Path) -> list[Path]:
-    return save(draw(), directory / "figure1")
+    return save_all(draw(), directory / "figure1")

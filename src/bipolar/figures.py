@@ -1,0 +1,34 @@
+"""What all figures share: colours, and files that are whole or not there. Needs matplotlib."""
+
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+#: A colour for each role, from Okabe & Ito's palette, which colour-blind readers can tell apart.
+KEPT, FLIPPED = "#0072B2", "#D55E00"
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes ``figure`` in the format that the suffix of ``path`` says, the same bytes for the same figure.
+
+    A file that is there already is replaced only once the new one is complete.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    try:
+        # A fixed salt and no date: otherwise every drawing of the same figure is another file.
+        with matplotlib.rc_context({"svg.hashsalt": path.name}):
+            figure.savefig(part, format=path.suffix[1:], dpi=200, metadata=metadata)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save_all(figure: Figure, stem: Path) -> list[Path]:
+    """Writes ``figure`` as ``stem.svg`` and ``stem.png`` and returns the paths."""
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+    for path in paths:
+        save(figure, path)
+    return paths

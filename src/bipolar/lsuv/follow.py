@@ -1,0 +1,81 @@
+"""Which activation follows a layer: told from the torch function that first takes the layer's output."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as tF
+from torch import Tensor
+
+import bipolar.functional as F
+
+# Elementwise, and able to give an output of unit variance: tanh and sigmoid, for example, are not.
+_NAMES = (
+    "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu mish softplus hardswish prelu "
+    "rrelu rrelu_"
+)
+ACTIVATIONS: frozenset[Any] = frozenset(
+    getattr(home, name) for home in (tF, torch, Tensor) for name in _NAMES.split() if hasattr(home, name)
+) | frozenset(getattr(F, name) for name in F.__all__)
+
+_DROPOUTS: frozenset[Any] = frozenset(
+    (
+        tF.dropout,
+        tF.dropout1d,
+        tF.dropout2d,
+        tF.dropout3d,
+        tF.alpha_dropout,
+        tF.feature_alpha_dropout,
+        torch.dropout,
+        torch.feature_dropout,
+        torch.alpha_dropout,
+        torch.feature_alpha_dropout,
+    )
+)
+
+_METADATA = """
+size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device type untyped_storage
+is_floating_point is_complex is_signed is_contiguous is_pinned is_inference is_conj is_neg is_same_size is_shared
+has_names __len__ __hash__ __repr__ __format__ requires_grad_ register_hook retain_grad
+"""
+_PROPERTIES_WITH_DATA = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
+
+
+def is_metadata(func: Callable[..., Any]) -> bool:
+    """Whether a torch function looks at a tensor's shape, dtype and the like, not at its values."""
+    name = getattr(func, "__name__", "")
+    if name == "__get__":  # a property such as Tensor.shape
+        return getattr(func, "__self__", None).__name__ not in _PROPERTIES_WITH_DATA  # type: ignore[union-attr]
+    return name in _METADATA.split()
+
+
+def is_identity(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call passes its input on unchanged: dropout that is switched off."""
+    if func not in _DROPOUTS:
+        return False
+    training = kwargs["training"] if "training" in kwargs else kwargs.get("train", (*args, None, True, True)[2])
+    return training is False
+
+
+def as_activation(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
+) -> Callable[[Tensor], Tensor] | None:
+    """The call as a function of ``tensor`` alone, if it is an activation; else None."""
+    if func not in ACTIVATIONS and not (func is tF.hardtanh and _range(args, kwargs) > 2):
+        return None
+
+    def f(other: Tensor) -> Tensor:
+        output: Tensor = func(
+            *(other if value is tensor else value for value in args),
+            **{name: other if value is tensor else value for name, value in kwargs.items()},
+        )
+        return output
+
+    return f
+
+
+def _range(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """How far apart the bounds of a hardtanh are: ReLU6 is one from 0 to 6."""
+    lower = args[1] if len(args) > 1 else kwargs.get("min_val", -1.0)
+    upper = args[2] if len(args) > 2 else kwargs.get("max_val", 1.0)
+    return float(upper) - float(lower)

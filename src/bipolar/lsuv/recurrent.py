@@ -1,0 +1,88 @@
+r"""LSUV for torch's own recurrent layers.
+
+A gate squashes its input, so its output cannot have unit variance; its input can. With :math:`h \sim \mathcal{N}(0, 1)`
+as the state, :math:`W_{ih} x` and :math:`W_{hh} h` are made to contribute equally, and both are scaled together until
+:math:`W_{ih} x + b_{ih} + W_{hh} h + b_{hh}` has unit variance: what the paper does in one time step. For ``nn.RNN``
+with ReLU the variance is taken after the ReLU, where ``at="activation"``.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as tF
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
+STACKS = (nn.RNN, nn.LSTM, nn.GRU)
+LAYERS = (*STACKS, *CELLS)
+
+
+class Part(NamedTuple):
+    """One layer in one direction: the names of its parameters, and what it is fed with."""
+
+    weight_ih: str
+    weight_hh: str
+    biases: tuple[str, ...]
+    input: Tensor
+
+
+def gates_of(module: nn.Module) -> int:
+    return {"LSTM": 4, "GRU": 3, "RNN": 1}[type(module).__name__.removesuffix("Cell")]
+
+
+def nonlinearity_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """ReLU, where it is what follows; the others squash."""
+    return tF.relu if getattr(module, "nonlinearity", None) == "relu" else None
+
+
+def parts_of(module: nn.Module, x: Any) -> Iterator[Part]:
+    """The layers from the lowest up. Ask for the next only when the one before has its new weights."""
+    if isinstance(module, CELLS):
+        biases = ("bias_ih", "bias_hh") if module.bias else ()
+        yield Part("weight_ih", "weight_hh", biases, _rows(x))
+        return
+    assert isinstance(module, STACKS)  # noqa: S101 - for the type checker
+    for layer in range(module.num_layers):
+        suffixes = [f"_l{layer}{direction}" for direction in ("", "_reverse")[: 1 + module.bidirectional]]
+        for suffix in suffixes:
+            biases = (f"bias_ih{suffix}", f"bias_hh{suffix}") if module.bias else ()
+            yield Part(f"weight_ih{suffix}", f"weight_hh{suffix}", biases, _rows(x))
+        if layer + 1 < module.num_layers:
+            x = _run_layer(module, layer, suffixes, x)
+
+
+def preactivation(module: nn.Module, part: Part, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """W_ih x and W_hh h, for as many random states as there are inputs."""
+    weight_ih, weight_hh = getattr(module, part.weight_ih), getattr(module, part.weight_hh)
+    device = generator.device if generator is not None else part.input.device
+    state = torch.randn(len(part.input), weight_hh.size(1), generator=generator, device=device).to(part.input)
+    return part.input @ weight_ih.mT, state @ weight_hh.mT
+
+
+def bias(module: nn.Module, part: Part) -> Tensor | None:
+    return getattr(module, part.biases[0]) + getattr(module, part.biases[1]) if part.biases else None
+
+
+def _rows(input: Tensor | PackedSequence) -> Tensor:
+    return input.data if isinstance(input, PackedSequence) else input.reshape(-1, input.size(-1))
+
+
+def _run_layer(module: Any, layer: int, suffixes: list[str], input: Tensor | PackedSequence) -> Any:
+    """The output of one layer of a stack, by a stack of that layer alone."""
+    options = {"proj_size": module.proj_size} if isinstance(module, nn.LSTM) else {}
+    options |= {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+    single = type(module)(
+        _rows(input).size(-1),
+        module.hidden_size,
+        bias=module.bias,
+        batch_first=module.batch_first,
+        bidirectional=module.bidirectional,
+        device="meta",  # which takes no random numbers
+        **options,
+    )
+    for suffix in suffixes:
+        for name in [name for name in module._parameters if name.endswith(suffix)]:
+            setattr(single, name.replace(f"_l{layer}", "_l0"), getattr(module, name))
+    return single.eval()(input)[0]

@@ -1,0 +1,43 @@
+"""Looking into a model without leaving a trace in it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Puts the training flag of every module and the contents of every buffer back as they were, come what may."""
+    training = {module: module.training for module in model.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, flag in training.items():
+            module.training = flag
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """``model`` of a batch: a tensor as its only argument, a tuple or list as several, a dictionary by name."""
+    if isinstance(batch, dict) or hasattr(batch, "keys"):
+        return model(**batch)
+    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
+        return model(*batch)
+    return model(batch)
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """All tensors within nested tuples, lists and dictionaries."""
+    if isinstance(values, Tensor):
+        yield values
+    elif hasattr(values, "values") and hasattr(values, "keys"):
+        yield from tensors_in(list(values.values()))
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from tensors_in(value)
