@@ -85,7 +85,7 @@ def _trend(values: list[float]) -> tuple[int, int, float] | None:
     for sign in (1.0, -1.0):
         start = 0  # of the largest rise that ends here, as for the largest sum of a subsequence
         for end in range(1, len(logs)):
-            if sign * logs[end - 1] < sign * logs[start]:
+            if sign * logs[end - 1] <= sign * logs[start]:
                 start = end - 1
             rise = sign * (logs[end] - logs[start])
             if end - start >= LAYERS - 1 and rise > (best[0] if best else 0.0):

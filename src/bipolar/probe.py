@@ -168,7 +168,7 @@ class _Recorder:
         if tensor.requires_grad:
 
             def keep(gradient: Tensor) -> None:
-                layer.gradient = torch.linalg.vector_norm(gradient.detach().float()).item()
+                layer.gradient = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).item()
 
             self.handles.append(tensor.register_hook(keep))
 

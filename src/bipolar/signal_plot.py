@@ -30,7 +30,7 @@ def draw(layers: "list[Layer]") -> Figure:
     step = -(-len(layers) // LABELS)
     panels[-1].xaxis.set_major_locator(FixedLocator(list(range(0, len(layers), step))))
     panels[-1].set_xticklabels([layer.name for layer in layers[::step]], rotation=90, fontsize=7)
-    panels[-1].set_xlabel("layer, in the order of execution" + (f", every {step}th named" if step > 1 else ""))
+    panels[-1].set_xlabel("layer, in the order of execution" + (f"; one in {step} is named" if step > 1 else ""))
     return figure
 
 
