@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 #: A colour for each role, from Okabe & Ito's palette, which colour-blind readers can tell apart.
 KEPT, FLIPPED = "#0072B2", "#D55E00"
 
+#: The same activation has the same colour everywhere; its bipolar version has it too, in dashes.
+ACTIVATION_COLORS = {"relu": "#0072B2", "elu": "#D55E00", "leaky_relu": "#009E73", "selu": "#CC79A7"}
+
 
 def save(figure: Figure, path: Path) -> None:
     """Writes ``figure`` in the format that the suffix of ``path`` says, the same bytes for the same figure.

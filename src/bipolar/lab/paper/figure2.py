@@ -1,0 +1,115 @@
+r"""Figure 2: iterations of x_{i+1} = f(W x_i), plain and bipolar.
+
+From its caption: :math:`x_1 \sim \mathcal{N}(0, 1)` and :math:`W \sim \mathcal{N}(0, \sigma^2)`, with :math:`\sigma`
+set by LSUV such that :math:`f(W x_1)` has unit variance; mean and variance of :math:`x_i`, averaged over 50 runs with
+another :math:`x_1` and W each. The caption leaves the number of units and of iterations open: 256 and 40 here.
+
+The second row is not in the paper: the same with :math:`\sigma` set for unit *second moment*. A bipolar system with W
+and :math:`x_1` is the plain one with :math:`S W S` and :math:`S x_1`, which are as likely, so all that bipolarity can
+change is what LSUV measures. Both are drawn from the same random numbers, seen through S: the curves of the second
+moment fall together in the second row, and apart in the first.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import bipolar
+from bipolar.figures import ACTIVATION_COLORS, save_all
+from bipolar.gain import Statistic
+from bipolar.lab.files import write_json
+from bipolar.lsuv.scale import Meter, solve
+from bipolar.pattern import signs
+
+UNITS, ITERATIONS, RUNS, SEED = 256, 40, 50, 0
+NAMES = ("relu", "elu", "leaky_relu", "selu")
+TITLES = {"relu": "ReLU", "elu": "ELU", "leaky_relu": "Leaky ReLU (0.2)", "selu": "SELU"}
+#: For each row what LSUV sets to 1, and which curve is drawn beside the mean.
+ROWS: tuple[Statistic, ...] = ("variance", "second_moment")
+
+Curves = dict[str, list[float]]
+
+
+def activation(name: str, kind: Literal["plain", "bipolar"]) -> nn.Module:
+    options = {"negative_slope": 0.2} if name == "leaky_relu" else {}  # at 0.01 it looks like a ReLU
+    return bipolar.get_activation(name if kind == "plain" else f"b{name}", **options)
+
+
+def iterate(f: nn.Module, x: Tensor, weight: Tensor, target: Statistic) -> Curves:
+    """The mean of each statistic over all runs, by iteration; ``weight`` has unit variance, and is scaled by LSUV."""
+    meter = Meter(target, None)
+    field = (weight @ x.unsqueeze(2)).squeeze(2)
+
+    def scale(row: Tensor) -> float:
+        return solve(lambda sigma: meter(f(sigma * row)), tol=1e-3, max_iter=40).scale
+
+    sigma = torch.tensor([scale(row) for row in field.unsqueeze(1)])
+    curves: dict[str, list[float]] = {"mean": [], "variance": [], "second_moment": []}
+    for step in range(ITERATIONS):
+        if step:
+            x = f(sigma[:, None] * (weight @ x.unsqueeze(2)).squeeze(2))
+        variance, mean = torch.var_mean(x, dim=1, correction=0)
+        for statistic, values in (("mean", mean), ("variance", variance), ("second_moment", variance + mean**2)):
+            curves[statistic].append(values.mean().item())
+    return curves
+
+
+def compute() -> dict[str, dict[str, Curves]]:
+    """The curves by row and activation, such as ``["second_moment"]["belu"]``."""
+    generator = torch.Generator().manual_seed(SEED)
+    x = torch.randn(RUNS, UNITS, generator=generator)
+    weight = torch.randn(RUNS, UNITS, UNITS, generator=generator)
+    sign = signs(UNITS)
+    inputs = {"plain": (x, weight), "bipolar": (sign * x, sign[:, None] * weight * sign)}
+    return {
+        target: {
+            (name if kind == "plain" else f"b{name}"): iterate(activation(name, kind), *inputs[kind], target)
+            for name in NAMES
+            for kind in ("plain", "bipolar")
+        }
+        for target in ROWS
+    }
+
+
+def draw(curves: dict[str, dict[str, Curves]]) -> Figure:
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    panels = figure.subplots(len(ROWS), 2, sharex=True)
+    iterations = range(1, ITERATIONS + 1)
+    for row, target in zip(panels, ROWS, strict=True):
+        label = target.replace("_", " ")
+        for axes, statistic in zip(row, ("mean", target), strict=True):
+            for name in NAMES:
+                color, title = ACTIVATION_COLORS[name], TITLES[name]
+                plain, flipped = (curves[target][kind][statistic] for kind in (name, f"b{name}"))
+                # broad and pale below, thin and dashed on top: where the two fall together one sees both
+                axes.plot(iterations, plain, color=color, linewidth=4, alpha=0.4, label=title)
+                axes.plot(iterations, flipped, "--", color=color, linewidth=1.5, label=f"bipolar {title}")
+            axes.set(title=f"LSUV on {label}", ylabel=statistic.replace("_", " "))
+            axes.spines[["top", "right"]].set_visible(False)
+            if statistic == "mean":
+                axes.set_yscale("symlog", linthresh=1)
+                axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+            else:
+                axes.set_yscale("log")
+                axes.axhline(1, color="0.8", linewidth=0.8, zorder=0)
+    for axes in panels[-1]:
+        axes.set_xlabel("iteration")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def reproduce(directory: Path) -> list[Path]:
+    curves = compute()
+    configuration: dict[str, Any] = {
+        "units": UNITS,
+        "iterations": ITERATIONS,
+        "runs": RUNS,
+        "seed": SEED,
+        "torch": torch.__version__,
+    }
+    numbers = directory / "figure2.json"
+    write_json(numbers, {"item": "figure2", "configuration": configuration, "curves": curves})
+    return [*save_all(draw(curves), directory / "figure2"), numbers]
