@@ -32,7 +32,8 @@ reproduce: setup
 	@$(BIN)/bipolar reproduce
 
 bench: setup
-	$(BIN)/python benchmarks/activations.py
+	$(BIN)/python -m benchmarks.activations
+	$(BIN)/python -m benchmarks.lsuv
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

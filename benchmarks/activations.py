@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as tF
-from common import best_of, machine, markdown_table, record
 from torch import Tensor, nn
 
 import bipolar
 import bipolar.functional as F
+from benchmarks.common import best_of, machine, markdown_table, record
 from bipolar.pattern import signs
 
 Function = Callable[[Tensor], Tensor]

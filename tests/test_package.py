@@ -113,6 +113,9 @@ def test_every_pin_satisfies_its_range() -> None:
         assert requirement.specifier.contains(pins[requirement.name]), requirement
 
 
-def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_examples_of_the_readme_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(examples) == 2
+    exec(compile(examples[number], "README.md", "exec"), {})  # noqa: S102 - our own README
+    assert capsys.readouterr().out
