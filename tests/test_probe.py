@@ -181,7 +181,9 @@ class TestOutput:
         lines = str(result).splitlines()
         assert lines[0].split()[:5] == ["name", "kind", "mean", "variance", "second_moment"]
         assert len(lines) == 4
-        rows = json.loads(json.dumps(result.to_dict()))
+        content = json.loads(json.dumps(result.to_dict()))
+        rows = content["layers"]
+        assert content["warnings"] == result.warnings()
         assert [row["name"] for row in rows] == ["0", "1"]
         assert math.isfinite(rows[0]["gradient"])
 

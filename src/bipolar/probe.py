@@ -68,9 +68,9 @@ class Probe:
         names = [f.name for f in fields(Layer) if f.name != "weighted"]
         return text_table(names, [[getattr(layer, name) for name in names] for layer in self.layers])
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        """One dictionary for each layer, ready for JSON."""
-        return [asdict(layer) for layer in self.layers]
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON: ``{"layers": [{"name": …, "mean": …, …}, …], "warnings": […]}``."""
+        return {"layers": [asdict(layer) for layer in self.layers], "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
         """Plain sentences on what is unhealthy; an empty list if nothing is."""

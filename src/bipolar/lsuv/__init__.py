@@ -139,7 +139,8 @@ def lsuv_(
             for module in model.modules():
                 if isinstance(module, _BatchNorm):
                     module.train()
-            if not meter.everywhere(all(bool(t.isfinite().all()) for t in tensors_in(batch) if t.is_floating_point())):
+            finite = all(bool(tensor.isfinite().all()) for tensor in tensors_in(batch) if tensor.is_floating_point())
+            if not meter.everywhere(finite, next(model.parameters()).device):
                 raise LSUVError("batch: there is NaN or infinity in it")
             for layer in layers:
                 handles.append(layer.register_forward_pre_hook(sequence.before_layer, with_kwargs=True))

@@ -33,11 +33,12 @@ _DROPOUTS: frozenset[Any] = frozenset(
     )
 )
 
-_METADATA = """
+_METADATA_NAMES = """
 size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device type untyped_storage
 is_floating_point is_complex is_signed is_contiguous is_pinned is_inference is_conj is_neg is_same_size is_shared
 has_names __len__ __hash__ __repr__ __format__ requires_grad_ register_hook retain_grad
 """
+_METADATA = frozenset(_METADATA_NAMES.split())
 _PROPERTIES_WITH_DATA = frozenset(("T", "mT", "H", "mH", "data", "real", "imag"))
 
 
@@ -46,7 +47,7 @@ def is_metadata(func: Callable[..., Any]) -> bool:
     name = getattr(func, "__name__", "")
     if name == "__get__":  # a property such as Tensor.shape
         return getattr(func, "__self__", None).__name__ not in _PROPERTIES_WITH_DATA  # type: ignore[union-attr]
-    return name in _METADATA.split()
+    return name in _METADATA
 
 
 def is_identity(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

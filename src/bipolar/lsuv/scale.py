@@ -29,11 +29,11 @@ class Meter:
             variance = second_moment - mean.square()
         return float(variance if self.target == "variance" else variance + mean.square())
 
-    def everywhere(self, holds: bool) -> bool:
-        """Whether something holds in every process."""
+    def everywhere(self, holds: bool, device: torch.device) -> bool:
+        """Whether something holds in every process; ``device`` is one that the processes can talk about."""
         if self.group is None:
             return holds
-        failures = torch.tensor(float(not holds))
+        failures = torch.tensor(float(not holds), device=device)
         dist.all_reduce(failures, group=self.group)
         return not failures.item()
 
