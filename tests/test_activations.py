@@ -194,6 +194,7 @@ def test_representation(module: nn.Module, expected: str) -> None:
         (lambda: bipolar.BReLU(pattern=UNKNOWN), ValueError, "pattern: expected one of"),
         (lambda: bipolar.BRReLU(0.5, 0.1), ValueError, "lower: expected at most upper"),
         (lambda: bipolar.BCELU(0.0), ValueError, "alpha: expected a number other than 0"),
+        (lambda: bipolar.CReLU(UNKNOWN), TypeError, "f: expected a function or module, got 'odd'"),
         (lambda: bipolar.Bipolar(UNKNOWN), TypeError, "f: expected a function or module, got 'odd'"),
     ],
 )

@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as tF
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import bipolar.functional as F
+from bipolar import kernels
 from bipolar.pattern import PATTERNS, Pattern
 from tests.definition import CASES, Case, by_definition
 
@@ -33,7 +34,14 @@ def away_from_kinks(*shape: int) -> Tensor:
     return torch.linspace(-2, 2, 2 * size + 1, dtype=torch.float64)[1::2][order].view(shape).requires_grad_()
 
 
+@pytest.fixture(autouse=True, params=["fast", "formula"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tensors take the plain formula, unless told otherwise: test both ways."""
+    monkeypatch.setattr(kernels, "SMALL", 0 if request.param == "fast" else 2**16)
+
+
 @every_case
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=shapes,
     dim=st.integers(0, 4),
@@ -133,8 +141,9 @@ def test_saturation_keeps_its_derivative_in_half_precision(case: Case) -> None:
 
 
 @every_case
-def test_autocast_treats_it_as_the_plain_activation(case: Case) -> None:
-    x = randn(4, 6, dtype=torch.bfloat16).requires_grad_()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_autocast_treats_it_as_the_plain_activation(case: Case, dtype: torch.dtype) -> None:
+    x = randn(4, 6, dtype=dtype).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, plain = case(x), case.f(x)
     assert output.dtype == plain.dtype
@@ -227,6 +236,44 @@ def test_tensor_subclasses_and_modes_see_the_call(case: Case) -> None:
     assert F.bipolar in calls
 
 
+@every_case
+@pytest.mark.parametrize(
+    ("after", "compiled"),
+    [
+        (lambda y, x: y.add_(1), False),
+        (lambda y, x: y.mul_(0.5), False),
+        (lambda y, x: y.add_(x), False),
+        (lambda y, x: y.add_(x), True),
+    ],
+)
+def test_the_output_may_be_changed_in_place_where_torch_allows_it(case: Case, after: Any, compiled: bool) -> None:
+    def run(f: Any) -> Tensor:
+        def block(x: Tensor) -> Tensor:
+            y = f(x)
+            after(y, x)
+            return y.square()
+
+        torch.compiler.reset()
+        x = away_from_kinks(3, 4)
+        output = (torch.compile(block, fullgraph=True, backend="aot_eager") if compiled else block)(x)
+        return torch.autograd.grad(output.sum(), x)[0]
+
+    expected = run(lambda x: by_definition(case.f, x, 1, "alternate"))
+    try:
+        run(case.f)
+    except RuntimeError:  # torch keeps the output of its ReLU, and so do we
+        return
+    torch.testing.assert_close(run(case), expected)
+
+
+@every_case
+def test_a_transform_that_does_not_concern_the_activation(case: Case) -> None:
+    x, scales = randn(3, 4), randn(5)
+    expected = torch.stack([case(x) * scale for scale in scales])
+    torch.testing.assert_close(torch.func.vmap(lambda scale: case(x) * scale)(scales), expected)
+    torch.testing.assert_close(torch.func.grad(lambda scale: (case(x) * scale).sum())(scales[0]), case(x).sum())
+
+
 inplace_cases = pytest.mark.parametrize(
     "case", [case for case in CASES.values() if case.inplace], ids=[name for name in CASES if CASES[name].inplace]
 )
@@ -263,6 +310,24 @@ def test_in_place_under_vmap_and_without_gradients(case: Case) -> None:
 
 
 @inplace_cases
+def test_in_place_on_a_view_that_torch_refuses_leaves_the_data_alone(case: Case) -> None:
+    base = randn(3, 4).requires_grad_()
+    before = base.detach().clone()
+    with pytest.raises(RuntimeError, match="inplace: cannot overwrite input"):
+        case(base[:, :2], inplace=True)
+    part = (base * 1).chunk(2, 1)[0]
+    with pytest.raises(RuntimeError, match="multiple views"):
+        case(part, inplace=True)
+    assert torch.equal(part, before[:, :2])
+    assert torch.equal(base, before)
+    whole = base * 1
+    case(whole[:, :2], inplace=True)
+    expected = torch.cat((by_definition(case.f, base[:, :2], 1, "alternate"), base[:, 2:]), 1)
+    torch.testing.assert_close(whole, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), base)[0] for y in (whole, expected)))
+
+
+@inplace_cases
 def test_in_place_on_a_leaf_that_needs_gradients_is_refused(case: Case) -> None:
     x = randn(2, 4).requires_grad_()
     with pytest.raises(RuntimeError, match=r"inplace: cannot overwrite input, a leaf tensor"):
@@ -293,6 +358,17 @@ def test_a_dim_out_of_range_is_refused(case: Case, shape: tuple[int, ...], dim: 
 def test_an_unknown_pattern_is_refused(case: Case) -> None:
     with pytest.raises(ValueError, match=r"pattern: expected one of 'alternate', 'halves', got 'every other'"):
         case(torch.ones(2, 3), pattern="every other")
+
+
+@pytest.mark.parametrize("dim", [None, "1", 1.0])
+def test_a_dim_that_is_not_an_integer_is_refused(dim: Any) -> None:
+    with pytest.raises(TypeError, match="dim: expected an integer, got"):
+        F.brelu(torch.ones(2, 3), dim=dim)
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    x = randn(2, 3)
+    assert torch.equal(F.belu(x, torch.tensor(0.5)), F.belu(x, 0.5))
 
 
 def test_the_generic_function_wants_an_elementwise_one() -> None:
@@ -348,6 +424,7 @@ def test_celu_with_alpha_0_is_refused() -> None:
 
 
 class TestRelatives:
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(shape=shapes, dim=st.integers(0, 4), pattern=st.sampled_from(PATTERNS), seed=st.integers(0, 9))
     def test_oplu_sorts_pairs(self, shape: list[int], dim: int, pattern: Pattern, seed: int) -> None:
         dim %= len(shape)
@@ -361,6 +438,7 @@ class TestRelatives:
         torch.testing.assert_close(output.norm(), x.norm())
         torch.testing.assert_close(output.sum(), x.sum())
 
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(shape=shapes, dim=st.integers(0, 4), seed=st.integers(0, 9))
     def test_crelu_concatenates_both_signs(self, shape: list[int], dim: int, seed: int) -> None:
         dim %= len(shape)

@@ -116,9 +116,17 @@ def test_functions_and_modules_are_welcome() -> None:
     assert training.training
 
 
+def test_in_place_functions_large_means_and_inference_mode() -> None:
+    for f in (nn.ReLU(inplace=True), torch.relu_):
+        assert bipolar.moments(f) == pytest.approx(bipolar.moments("relu"))
+    assert bipolar.moments(lambda x: x + 1e6).variance == pytest.approx(1.0, abs=1e-6)
+    with torch.inference_mode():
+        assert bipolar.gain("elu") == pytest.approx(1.3219389963)
+
+
 def test_kinks_away_from_zero() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
-        return (x > 0.7312).to(x.dtype) + 0 * x
+        return (x > 0.7312).to(x.dtype)
 
     expected = math.erfc(0.7312 / math.sqrt(2)) / 2
     assert bipolar.moments(step, kinks=(0.7312,)).mean == pytest.approx(expected, abs=1e-9)

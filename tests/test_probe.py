@@ -72,6 +72,14 @@ class TestFigures:
         images = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU())
         images[0].bias.data[0] = -100.0
         assert bipolar.probe(images, torch.randn(4, 1, 8, 8)).layers[1].dead == 0.25
+        signals = nn.Sequential(nn.Conv1d(1, 4, 3), nn.ReLU(), nn.MaxPool1d(2))
+        signals[0].bias.data[0] = -100.0
+        assert [layer.dead for layer in bipolar.probe(signals, torch.randn(8, 1, 20)).layers] == [0.0, 0.25, 0.25]
+        single = bipolar.probe(images, torch.randn(1, 8, 8))
+        assert single.layers[1].dead == 0.25
+        maps = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+        maps[0].bias.data[:4] = -100.0
+        assert bipolar.probe(maps, torch.randn(2, 5, 5, 4)).layers[1].dead == 0.5
         sequences = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), bipolar.BReLU(dim=-1))
         sequences[0].bias.data[0] = -100.0
         layers = bipolar.probe(sequences, torch.randn(4, 7, 3)).layers
@@ -128,6 +136,10 @@ class TestNoTrace:
         layers = bipolar.probe(model, torch.randn(2, 4), loss).layers
         assert [layer.gradient is None for layer in layers] == [True, False]
 
+    def test_a_model_that_is_frozen_altogether_or_has_no_parameters(self) -> None:
+        for model in (nn.Linear(4, 4).requires_grad_(False), nn.ReLU()):
+            assert bipolar.probe(model, torch.randn(2, 4), loss).layers[0].gradient is None
+
     def test_a_loss_that_is_not_a_scalar_is_refused(self) -> None:
         with pytest.raises(ValueError, match="loss: expected a function that gives a scalar tensor"):
             bipolar.probe(nn.Linear(4, 4), torch.randn(2, 4), lambda output: output)
@@ -173,6 +185,11 @@ class TestWarnings:
         model = nn.Sequential(nn.Linear(4, 4), bipolar.Bipolar(lambda x: x / 0.0), nn.Linear(4, 4))
         (sentence,) = bipolar.probe(model, torch.randn(2, 4)).warnings()
         assert sentence.startswith("the output of '1' has NaN or infinity in it")
+
+    def test_gradients_that_are_not_finite(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        sentences = bipolar.probe(model, torch.randn(2, 4), lambda y: (y - y.detach()).abs().sqrt().sum()).warnings()
+        assert sentences[0] == "the gradient has NaN or infinity in it on 2 of 2 layers"
 
 
 class TestOutput:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -56,6 +58,10 @@ def test_registering() -> None:
         bipolar.register_activation("mine", nn.ReLU)
     bipolar.register_activation("mine", nn.ReLU, overwrite=True)
     assert isinstance(bipolar.get_activation("mine"), nn.ReLU)
+    not_a_module: Any = int
+    bipolar.register_activation("number", not_a_module)
+    with pytest.raises(TypeError, match="name: what is registered as 'number' made 0, not a module"):
+        bipolar.get_activation("number")
     with pytest.raises(TypeError, match="factory: expected"):
         bipolar.register_activation("other", 3)
     with pytest.raises(TypeError, match="name: expected a string that is not empty"):

@@ -20,6 +20,7 @@ from bipolar.lsuv import LSUVError, LSUVReport, lsuv_
 from bipolar.probe import Probe, probe
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
+from bipolar.rnn import StackedRNN
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "LSUVError",
     "LSUVReport",
     "Probe",
+    "StackedRNN",
     "functional",
     "gain",
     "get_activation",

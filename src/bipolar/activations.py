@@ -43,6 +43,11 @@ class ChannelActivation(nn.Module):
         return ", ".join(parts)
 
 
+def check_function(f: object) -> None:
+    if not callable(f):
+        raise TypeError(f"f: expected a function or module, got {f!r}; names are for get_activation")
+
+
 class Bipolar(ChannelActivation):
     r"""The bipolar version of any elementwise function or module f.
 
@@ -54,7 +59,8 @@ class Bipolar(ChannelActivation):
 
     Args:
         f: a function or module that maps a tensor to one of the same shape. A module's parameters are learned.
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -70,8 +76,7 @@ class Bipolar(ChannelActivation):
 
     def __init__(self, f: Callable[[Tensor], Tensor], dim: int = 1, pattern: Pattern = "alternate") -> None:
         super().__init__(dim, pattern)
-        if not callable(f):
-            raise TypeError(f"f: expected a function or module, got {f!r}; names are for get_activation")
+        check_function(f)
         self.f = f
 
     def forward(self, input: Tensor) -> Tensor:
@@ -93,7 +98,8 @@ class BReLU(ChannelActivation):
 
     Args:
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -104,7 +110,7 @@ class BReLU(ChannelActivation):
 
         >>> m = bipolar.BReLU()
         >>> m(torch.tensor([[-1.0, -1.0, 2.0, 2.0]]))
-        tensor([[ 0., -1.,  2.,  0.]])
+        tensor([[ 0., -1.,  2., -0.]])
     """
 
     def __init__(self, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> None:
@@ -126,7 +132,8 @@ class BELU(ChannelActivation):
     Args:
         alpha: the :math:`\alpha` value of the ELU, where it saturates. Default: 1.0
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -162,7 +169,8 @@ class BLeakyReLU(ChannelActivation):
     Args:
         negative_slope: the slope :math:`a`. Default: 0.01
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -199,7 +207,8 @@ class BPReLU(ChannelActivation):
     Args:
         num_parameters: how many slopes to learn: 1, or the number of channels. Default: 1
         init: the initial value of :math:`a`. Default: 0.25
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -254,7 +263,8 @@ class BRReLU(ChannelActivation):
         lower: lower bound of the slope. Default: 1/8
         upper: upper bound of the slope. Default: 1/3
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -300,7 +310,8 @@ class BSELU(ChannelActivation):
 
     Args:
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -330,7 +341,8 @@ class BCELU(ChannelActivation):
     Args:
         alpha: the :math:`\alpha` value of the CELU, not 0. Default: 1.0
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -364,7 +376,8 @@ class BGELU(ChannelActivation):
 
     Args:
         approximate: ``"none"``, or ``"tanh"`` for the approximation of that name. Default: ``"none"``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -395,7 +408,8 @@ class BSiLU(ChannelActivation):
 
     Args:
         inplace: can optionally do the operation in-place. Default: ``False``
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
@@ -422,7 +436,8 @@ class BSoftplus(ChannelActivation):
     Args:
         beta: the :math:`\beta` value of the softplus. Default: 1.0
         threshold: where :math:`\beta x` exceeds it, :math:`f(x) = x`. Default: 20.0
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:

@@ -22,6 +22,9 @@ def diagnose(layers: "list[Layer]") -> list[str]:
         if not math.isfinite(layer.second_moment):
             return [f"the output of {layer.name!r} has NaN or infinity in it; what follows it cannot be judged"]
     sentences = []
+    broken = [layer for layer in layers if layer.gradient is not None and not math.isfinite(layer.gradient)]
+    if broken:
+        sentences.append(f"the gradient has NaN or infinity in it on {_some(broken, layers)}")
     weighted = [layer for layer in layers if layer.weighted]
     trend = _trend([layer.variance for layer in weighted])
     if trend:
@@ -34,7 +37,7 @@ def diagnose(layers: "list[Layer]") -> list[str]:
     without = [layer for layer in layers if layer.gradient == 0]
     if without:
         sentences.append(f"no gradient reaches {_some(without, layers)}")
-    backwards = [layer for layer in reversed(weighted) if layer.gradient]
+    backwards = [layer for layer in reversed(weighted) if layer.gradient and math.isfinite(layer.gradient)]
     trend = _trend([layer.gradient or 0.0 for layer in backwards])
     if trend:
         start, end, factor = trend

@@ -16,7 +16,7 @@ Examples::
     >>> import torch
     >>> import bipolar.functional as F
     >>> F.brelu(torch.tensor([[-1.0, -1.0, 2.0, 2.0]]))
-    tensor([[ 0., -1.,  2.,  0.]])
+    tensor([[ 0., -1.,  2., -0.]])
     >>> F.brelu(torch.tensor([[-1.0, -1.0, 2.0, 2.0]]), pattern="halves")
     tensor([[-1., -1.,  2.,  2.]])
 """
@@ -80,7 +80,8 @@ def bipolar(
     Args:
         f: a function from a tensor to a tensor of the same shape
         input: the input tensor, of any floating-point dtype
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Examples::
@@ -96,7 +97,7 @@ def bipolar(
         raise ValueError(
             f"f: expected an elementwise function, but it made {tuple(output.shape)} of {tuple(input.shape)}"
         )
-    return sign * output
+    return sign.to(output.dtype) * output  # autocast may have changed it
 
 
 @_overridable
@@ -109,12 +110,12 @@ def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
 
         >>> x = torch.tensor([[-1.0, -1.0, 2.0, 2.0]])
         >>> F.brelu(x)
-        tensor([[ 0., -1.,  2.,  0.]])
+        tensor([[ 0., -1.,  2., -0.]])
     """
     channel_dim = _check(input, dim, pattern, inplace)
-    if kernels.is_plain(input):
+    if kernels.is_plain(input) and (not inplace or _owns_its_memory(input)):
         return kernels.apply(kernels.BReLUFunction, input, channel_dim, pattern, inplace)
-    return _by_kernel(kernels.relu(), input, inplace, dim, pattern)
+    return _by_formula(tF.relu, input, inplace, dim, pattern)
 
 
 @_overridable
@@ -131,7 +132,7 @@ def belu(
         >>> F.belu(x)
         tensor([[-0.6321, -1.0000,  2.0000,  0.8647]])
     """
-    return _by_kernel(kernels.elu(alpha), input, inplace, dim, pattern)
+    return _by_kernel(kernels.elu(float(alpha)), input, inplace, dim, pattern)
 
 
 @_overridable
@@ -148,7 +149,7 @@ def bleaky_relu(
         >>> F.bleaky_relu(x, 0.1)
         tensor([[-0.1000, -1.0000,  2.0000,  0.2000]])
     """
-    return _by_kernel(kernels.leaky_relu(negative_slope), input, inplace, dim, pattern)
+    return _by_kernel(kernels.leaky_relu(float(negative_slope)), input, inplace, dim, pattern)
 
 
 @_overridable
@@ -238,7 +239,7 @@ def bcelu(
         tensor([[-0.4323, -1.0000,  2.0000,  0.4908]])
     """
     check_celu_alpha(alpha)
-    return _by_kernel(kernels.elu(alpha, 1.0, 1.0 / alpha), input, inplace, dim, pattern)
+    return _by_kernel(kernels.elu(float(alpha), 1.0, 1.0 / float(alpha)), input, inplace, dim, pattern)
 
 
 @_overridable
@@ -347,11 +348,7 @@ def check_celu_alpha(alpha: float) -> None:
 
 def _by_kernel(kernel: kernels.Kernel, input: Tensor, inplace: bool, dim: int, pattern: Pattern) -> Tensor:
     channel_dim = _check(input, dim, pattern, inplace)
-    if inplace:
-        fits = kernels.is_plain(input) and kernel.output_suffices
-    else:
-        fits = kernels.is_plain(input) or (torch.compiler.is_compiling() and not torch.compiler.is_exporting())
-    if fits:
+    if kernels.is_plain(input) and (not inplace or (kernel.output_suffices and _owns_its_memory(input))):
         sign = _signs_like(input, channel_dim, pattern)
         return kernels.apply(kernels.BipolarFunction, input, sign, kernel, inplace)
     return _by_formula(kernel.forward, input, inplace, dim, pattern)
@@ -360,6 +357,11 @@ def _by_kernel(kernel: kernels.Kernel, input: Tensor, inplace: bool, dim: int, p
 def _by_formula(f: Callable[[Tensor], Tensor], input: Tensor, inplace: bool, dim: int, pattern: Pattern) -> Tensor:
     output = bipolar(f, input, dim, pattern)
     return input.copy_(output) if inplace else output
+
+
+def _owns_its_memory(input: Tensor) -> bool:
+    """Whether it is not a view: torch refuses to overwrite some views, and has to do so before anything is written."""
+    return input._base is None
 
 
 def _signs_like(input: Tensor, channel_dim: int, pattern: Pattern) -> Tensor:
@@ -377,10 +379,14 @@ def _check(input: Tensor, dim: int, pattern: Pattern = "alternate", inplace: boo
         )
     if input.ndim == 0:
         raise ValueError("input: expected a tensor with a channel dimension, got one of 0 dimensions")
-    if inplace and input.is_leaf and input.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(
-            "inplace: cannot overwrite input, a leaf tensor that requires gradients; use inplace=False, or a copy"
-        )
+    if inplace and torch.is_grad_enabled():
+        owner = input if input._base is None else input._base
+        if owner.is_leaf and owner.requires_grad:
+            raise RuntimeError(
+                "inplace: cannot overwrite input, a leaf tensor that requires gradients; use inplace=False, or a copy"
+            )
+    if not isinstance(dim, int):
+        raise TypeError(f"dim: expected an integer, got {dim!r}")
     if input.ndim == 1 and dim == 1:
         return 0
     if not -input.ndim <= dim < input.ndim:

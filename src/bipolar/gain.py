@@ -52,18 +52,20 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,))
     """
     _check_positive("std", std)
     function, channels = _elementwise(f)
-    z, weight = _quadrature(std, tuple(kinks))
-    with torch.enable_grad():
+    with torch.inference_mode(False):
+        z, weight = _quadrature(std, tuple(kinks))
+    with torch.inference_mode(False), torch.enable_grad():
         x = (std * z).unsqueeze(1).repeat(1, channels).requires_grad_()
-        output = function(x)
-        (derivative,) = torch.autograd.grad(output.sum(), x)
+        output = function(x * 1)  # not the leaf itself: f may work in place
+        derivative = torch.autograd.grad(output.sum(), x)[0] if output.requires_grad else torch.zeros_like(x)
 
     def mean_of(values: Tensor) -> float:
         return (weight @ values.detach().double().mean(dim=1)).item()
 
-    mean, second_moment = mean_of(output), mean_of(output.square())
-    # CReLU answers one input with two outputs: mean over what comes out, and what comes back
-    return Moments(mean, second_moment - mean**2, second_moment, mean_of(derivative.square()))
+    mean = mean_of(output)
+    # the variance not as a difference of large numbers, where the mean is large
+    variance, second_moment = mean_of((output - mean).square()), mean_of(output.square())
+    return Moments(mean, variance, second_moment, mean_of(derivative.square()))
 
 
 def gain(

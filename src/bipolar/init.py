@@ -23,7 +23,7 @@ def mirrored_(tensor: Tensor, init_: Callable[[Tensor], object] | None = None, *
         init_: initialises the first half beforehand, such as :func:`torch.nn.init.orthogonal_`. Default: the first
             half stays as it is
         dim: the dimension of the weight that runs over the layer's input: 1 for linear and convolution layers, 0 for
-            transposed convolutions. Default: 1
+            transposed convolutions; not for grouped convolutions, whose groups see only a part of it. Default: 1
 
     Examples::
 
@@ -47,7 +47,7 @@ def mirrored_(tensor: Tensor, init_: Callable[[Tensor], object] | None = None, *
         )
     with torch.no_grad():
         half = tensor.size(dim) // 2
-        first = tensor.narrow(dim, 0, half).clone()  # contiguous, as some initialisers need it
+        first = tensor.narrow(dim, 0, half).contiguous().clone()  # as some initialisers need it
         if init_ is not None:
             init_(first)
         tensor.copy_(torch.cat((first, -first), dim))

@@ -5,8 +5,8 @@ large inputs the allocations cost more than the arithmetic. Here the signs are f
 needed anyway. Everything is built from torch's own kernels, so it runs on every device and dtype that torch does, and
 agrees with torch at infinities and kinks.
 
-What is kept for the backward pass is the output where the derivative follows from it (the next layer usually keeps
-that very tensor too), else the input.
+What is kept for the backward pass is what torch's own activation keeps: the output of a ReLU and of an in-place call,
+else the input. So the output may be changed in place wherever that of the plain activation may.
 """
 
 import math
@@ -94,15 +94,21 @@ def silu() -> Kernel:
     )
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Whether the functions below can work on ``tensor``, rather than the plain formula.
+#: Below this many elements the plain formula is faster: its allocations are cheap, and it needs less Python.
+SMALL = 2**16
 
-    That is in eager mode, without a tensor subclass, a transform of ``torch.func`` or forward-mode differentiation.
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the functions below can work on ``tensor`` and pay, rather than the plain formula.
+
+    That is in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
+    ``torch.func`` at work, on this tensor or another. ``torch.compile`` fuses the formula by itself.
     """
     return not (
         torch.compiler.is_compiling()
+        or tensor.numel() < SMALL
         or type(tensor) not in (Tensor, Parameter)
-        or torch.func.debug_unwrap(tensor, recurse=False) is not tensor
+        or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
     )
 
@@ -113,32 +119,23 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
 
 
 class BipolarFunction(torch.autograd.Function):
-    """f_B(x) = S f(S x) for any :class:`Kernel`.
-
-    In eager mode the signs are flipped in place. ``torch.compile`` fuses the plain formula by itself; there this
-    function only says what to keep, because autograd would keep more.
-    """
+    """f_B(x) = S f(S x) for any :class:`Kernel`."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, sign: Tensor, kernel: Kernel, inplace: bool) -> Tensor:
-        # In half precision an output close to saturation has too few digits left to tell the derivative.
-        precise = torch.finfo(input.dtype).bits >= 32
-        ctx.kernel, ctx.from_output = kernel, inplace or (kernel.output_suffices and precise)
-        if torch.compiler.is_compiling():
-            output = sign * kernel.forward(sign * input)
-        else:
-            if inplace:
-                ctx.mark_dirty(input)
-            output = input.mul_(sign) if inplace else input * sign
-            kernel.forward_(output).mul_(sign)
-        ctx.save_for_backward(output if ctx.from_output else input, sign)
+        ctx.kernel, ctx.from_output = kernel, inplace
+        if inplace:
+            ctx.mark_dirty(input)
+        output = input.mul_(sign) if inplace else input * sign
+        kernel.forward_(output).mul_(sign)
+        ctx.save_for_backward(output if inplace else input, sign)
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         tensor, sign = ctx.saved_tensors
         u = tensor * sign
-        if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not torch.is_grad_enabled():
             try:
                 return ctx.kernel.backward_(grad, u, ctx.from_output), None, None, None
             except RuntimeError:  # a batch of gradients (is_grads_batched): vmap does not know out=

@@ -24,6 +24,8 @@ SATURATED = 0.05
 #: Leaf layers, whatever modules they are made of.
 WHOLE = (ChannelActivation, nn.RNNBase, nn.MultiheadAttention)
 
+FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
+
 ELEMENTWISE = (
     *(nn.ReLU, nn.Hardtanh, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU, nn.PReLU, nn.RReLU),
     *(nn.Softplus, nn.Softsign, nn.Tanh, nn.Sigmoid, nn.LogSigmoid, nn.Hardswish, nn.Hardsigmoid, nn.Threshold),
@@ -69,7 +71,7 @@ class Probe:
         return text_table(names, [[getattr(layer, name) for name in names] for layer in self.layers])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON: ``{"layers": [{"name": …, "mean": …, …}, …], "warnings": […]}``."""
+        """Everything, as plain values: ``{"layers": [{"name": …, "mean": …, …}, …], "warnings": […]}``."""
         return {"layers": [asdict(layer) for layer in self.layers], "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
@@ -131,11 +133,12 @@ class _Recorder:
         self.calls: Counter[nn.Module] = Counter()
         self.saturated: dict[nn.Module, float] = {}
         self.handles: list[Any] = []
+        self.features_at = (0, 1)  # of the last layer that says so: the number of dimensions, and which counts units
 
     def __enter__(self) -> "_Recorder":
         for module in self.names:
             if isinstance(module, ELEMENTWISE) and not isinstance(module, CReLU):
-                self.handles.append(module.register_forward_pre_hook(self._before))
+                self.handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
             self.handles.append(module.register_forward_hook(self._after))
         return self
 
@@ -143,16 +146,16 @@ class _Recorder:
         for handle in self.handles:
             handle.remove()
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # before, because the activation may overwrite its input
-        with torch.enable_grad():
-            x = args[0].detach().requires_grad_()
+        with torch.inference_mode(False), torch.enable_grad():
+            x = next(tensors_in((args, kwargs))).detach().clone().requires_grad_()
             (derivative,) = torch.autograd.grad(module.forward(x * 1).sum(), x)
         self.saturated[module] = (derivative.abs() < SATURATED).double().mean().item()
 
     def _after(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> None:
         tensor = next((t for t in tensors_in(output) if t.is_floating_point()), None)
-        if tensor is None or not tensor.numel():
+        if tensor is None or tensor.is_nested or not tensor.numel():
             return
         self.calls[module] += 1
         call_number = f" ({self.calls[module]})" if self.calls[module] > 1 else ""
@@ -161,7 +164,7 @@ class _Recorder:
             kind=type(module).__name__,
             saturated=self.saturated.pop(module, None),
             weighted=any(parameter.ndim > 1 for parameter in module.parameters()),
-            **_statistics(tensor.detach(), _unit_dim(module, tensor, self.layers)),
+            **_statistics(tensor.detach(), self._unit_dim(module, tensor)),
         )
         self.layers.append(layer)
         self.modules.append(module)
@@ -172,10 +175,28 @@ class _Recorder:
 
             self.handles.append(tensor.register_hook(keep))
 
+    def _unit_dim(self, module: nn.Module, output: Tensor) -> int:
+        """Which dimension of an output counts units; activations, pooling and the like follow the layer before them."""
+        if isinstance(module, ChannelActivation):
+            return module.dim if output.ndim > 1 else 0
+        if isinstance(module, FEATURES_LAST):
+            self.features_at = (output.ndim, -1)
+        elif isinstance(module, nn.modules.conv._ConvNd):
+            self.features_at = (output.ndim, 1 - module.weight.ndim)
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            self.features_at = (output.ndim, 1)
+        elif self.features_at[0] != output.ndim:
+            return -1 if output.ndim < 4 else 1
+        return self.features_at[1]
+
     def backward(self, loss: Tensor) -> None:
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise ValueError(f"loss: expected a function that gives a scalar tensor, got {loss!r}")
+        if not loss.requires_grad:
+            return
         parameters = {p: None for module in self.modules for p in module.parameters() if p.requires_grad}
+        if not parameters:
+            return
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters), allow_unused=True), strict=True))
         for layer, module in zip(self.layers, self.modules, strict=True):
             pairs = [(p, gradients.get(p)) for p in module.parameters() if p.ndim > 1]
@@ -197,19 +218,6 @@ def _leaves(model: nn.Module) -> dict[nn.Module, str]:
             leaves[module] = name or type(module).__name__
             inside |= set(module.modules())
     return leaves
-
-
-def _unit_dim(module: nn.Module, output: Tensor, before: list[Layer]) -> int:
-    """Which dimension counts units: that of the features where they come last, else 1."""
-    if output.ndim < 2:
-        return -1
-    if isinstance(module, ChannelActivation):
-        return module.dim
-    if isinstance(module, (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)):
-        return -1
-    if output.ndim == 3 and not isinstance(module, (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d)):
-        return -1
-    return 1
 
 
 def _statistics(output: Tensor, unit_dim: int) -> dict[str, float]:

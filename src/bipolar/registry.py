@@ -61,7 +61,10 @@ def get_activation(name: str, **kwargs: Any) -> nn.Module:
             f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are {', '.join(list_activations())}"
         )
         raise ValueError(f"name: no activation is called {name!r}; {hint}")
-    return factory(**kwargs)
+    activation = factory(**kwargs)
+    if not isinstance(activation, nn.Module):
+        raise TypeError(f"name: what is registered as {name!r} made {activation!r}, not a module")
+    return activation
 
 
 def register_activation(name: str, factory: Callable[..., nn.Module], *, overwrite: bool = False) -> None:

@@ -6,7 +6,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 import bipolar.functional as F
-from bipolar.activations import ChannelActivation
+from bipolar.activations import ChannelActivation, check_function
 from bipolar.pattern import Pattern
 
 
@@ -22,7 +22,8 @@ class OPLU(ChannelActivation):
     has no partner and passes unchanged.
 
     Args:
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
         pattern: ``"alternate"`` pairs neighbours, 0 with 1, 2 with 3, and so on; ``"halves"`` pairs a channel of the
             first half with the same one of the second. Default: ``"alternate"``
 
@@ -53,7 +54,8 @@ class CReLU(ChannelActivation):
 
     Args:
         f: the function to concatenate. Default: :func:`torch.nn.functional.relu`
-        dim: the channel dimension; -1 where features come last. Default: 1
+        dim: the channel dimension. Default: 1; use -1 where features come last, as in (batch, time, features), where 1
+            would flip time
 
     Shape:
         - Input: :math:`(N, C, *)`, where C stands at ``dim``.
@@ -68,6 +70,7 @@ class CReLU(ChannelActivation):
 
     def __init__(self, f: Callable[[Tensor], Tensor] = tF.relu, *, dim: int = 1) -> None:
         super().__init__(dim, "alternate")
+        check_function(f)
         self.f = f
 
     def forward(self, input: Tensor) -> Tensor:

@@ -6,21 +6,29 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
     """Puts the training flag of every module and the contents of every buffer back as they were, come what may."""
     training = {module: module.training for module in model.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [
+        (module._buffers, name, buffer, None if is_lazy(buffer) else buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     try:
         yield
     finally:
         for module, flag in training.items():
             module.training = flag
         with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+            for home, name, buffer, before in buffers:
+                if before is not None:
+                    buffer.copy_(before)
+                    home[name] = buffer  # the forward may have put another tensor there
 
 
 def call(model: nn.Module, batch: Any) -> Any:

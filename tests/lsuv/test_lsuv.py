@@ -331,7 +331,7 @@ class TestAnyModel:
         with pytest.raises(ValueError, match="include: 'z' matches none of the layers a, b, c"):
             names(include="z")
 
-    def test_a_hundred_layers_cost_one_forward_pass(self) -> None:
+    def test_a_hundred_layers_cost_two_forward_passes(self) -> None:
         calls = 0
 
         class Counted(nn.Linear):
@@ -342,7 +342,7 @@ class TestAnyModel:
 
         model = nn.Sequential(*[layer for _ in range(100) for layer in (Counted(16, 16), bipolar.BELU())])
         report = bipolar.lsuv_(model, torch.randn(32, 16))
-        assert calls == 100
+        assert calls == 200  # one to measure, one to make sure
         assert max(row.rounds for row in report) <= 8
 
     def test_no_activation_outlives_its_use(self) -> None:
@@ -370,8 +370,118 @@ class TestAnyModel:
         bipolar.lsuv_(model, torch.randn(32, 16))
         assert most <= 3
 
+    def test_a_weight_that_is_used_again_before_its_first_output_is(self) -> None:
+        class Siamese(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.encode, self.twin, self.head = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(96, 1)
+                self.twin.weight = self.encode.weight
+
+            def forward(self, a: Tensor, b: Tensor) -> Tensor:
+                return self.head(torch.cat([self.encode(a), self.encode(b), self.twin(b)], 1))
+
+        model, pair = Siamese(), (10 * torch.randn(64, 32), 10 * torch.randn(64, 32))
+        report = bipolar.lsuv_(model, pair)
+        assert model.encode(pair[0]).var().item() == pytest.approx(1.0, abs=2e-3)
+        assert model(*pair).var(correction=0).item() == pytest.approx(1.0, abs=2e-3)
+        assert report["twin"].note == "tied to 'encode'"
+
+    def test_a_layer_whose_output_is_not_seen_in_use_is_left_alone(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated
+            scripted = torch.jit.script(nn.ReLU())
+        model = nn.Sequential(nn.Linear(32, 32), scripted, nn.Linear(32, 32))
+        weight, x = model[0].weight.detach().clone(), 10 * torch.randn(64, 32)
+        report = bipolar.lsuv_(model, x)
+        assert report["0"].note == "its output was not seen in use"
+        assert torch.equal(model[0].weight, weight)
+
+    def test_a_layer_that_does_more_than_its_weight_says(self) -> None:
+        class Standardised(nn.Linear):
+            def forward(self, input: Tensor) -> Tensor:
+                weight = self.weight - self.weight.mean(1, keepdim=True)
+                return tF.linear(input, weight / weight.std(1, keepdim=True), self.bias)
+
+        class WithShortcut(nn.Linear):
+            def forward(self, input: Tensor) -> Tensor:
+                return super().forward(input) + 0.5 * input
+
+        model, x = nn.Sequential(WithShortcut(32, 32), nn.ReLU(), Standardised(32, 32)), torch.randn(64, 32)
+        report = bipolar.lsuv_(model, x)
+        assert model[:2](x).var().item() == pytest.approx(1.0, abs=2e-3)
+        assert report["2"].note == "its output does not follow the scale of its weight"
+
+    def test_a_bias_that_dominates(self) -> None:
+        layer, x = nn.Linear(32, 32), 1e-3 * torch.randn(64, 32)
+        nn.init.constant_(layer.bias, 1e4)
+        bipolar.lsuv_(layer, x)
+        assert layer(x).double().var(correction=0).item() == pytest.approx(1.0, abs=2e-3)
+
+    def test_recurrent_layers_that_are_subclassed_parametrised_or_tied(self) -> None:
+        class Mine(nn.LSTM):
+            def __init__(self, width: int) -> None:
+                super().__init__(width, width, num_layers=2)
+
+        x = torch.randn(5, 4, 8)
+        assert len(bipolar.lsuv_(Mine(8), x)) == 4
+        assert len(bipolar.lsuv_(nn.GRU(8, 8), {"hx": torch.zeros(1, 4, 8), "input": x})) == 2
+
+        class Pair(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.b, self.c = nn.RNN(8, 8), nn.RNN(8, 8), nn.RNN(8, 8)
+                self.b.weight_ih_l0, self.b.weight_hh_l0 = self.a.weight_ih_l0, self.a.weight_hh_l0
+                parametrizations.weight_norm(self.c, "weight_hh_l0")
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.c(self.b(self.a(x)[0])[0])[0]
+
+        report = bipolar.lsuv_(Pair(), x)
+        assert report["b"].note == "tied to 'a'"
+        assert report["c"].note == "its weights are parametrised"
+
+    def test_frozen_parametrised_layers_stay(self) -> None:
+        frozen = parametrizations.weight_norm(nn.Linear(16, 16)).requires_grad_(False)
+        model, before = nn.Sequential(frozen, nn.ReLU(), nn.Linear(16, 4)), frozen.weight.clone()
+        assert bipolar.lsuv_(model, torch.randn(32, 16))["0"].note == "frozen"
+        assert torch.equal(frozen.weight, before)
+
+    def test_a_bounded_activation_is_not_waited_for(self) -> None:
+        model = nn.Sequential(nn.Linear(32, 32), bipolar.Bipolar(nn.Tanh()), nn.Linear(32, 4))
+        x = torch.randn(64, 32)
+        report = bipolar.lsuv_(model, x)
+        assert model[0](x).var().item() == pytest.approx(1.0, abs=2e-3)
+        assert [row.at for row in report] == ["output", "output"]
+
+    @pytest.mark.parametrize("bias", [-10.0, -100.0, 10.0])
+    def test_a_relu_that_is_shut_or_open_at_first(self, bias: float) -> None:
+        model, x = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)), torch.randn(64, 32)
+        nn.init.constant_(model[0].bias, bias)
+        report = bipolar.lsuv_(model, x)
+        assert model[:2](x).var().item() == pytest.approx(1.0, abs=2e-3)
+        assert report["0"].at == "relu"
+
 
 class TestNoTrace:
+    def test_a_buffer_that_the_forward_replaces(self) -> None:
+        class Counting(nn.Linear):
+            count: Tensor
+
+            def __init__(self) -> None:
+                super().__init__(8, 8)
+                self.register_buffer("count", torch.zeros(()))
+
+            def forward(self, input: Tensor) -> Tensor:
+                self.count = self.count + 1
+                return super().forward(input)
+
+        model = Counting()
+        buffer = model.count
+        bipolar.lsuv_(model, torch.randn(16, 8))
+        bipolar.probe(model, torch.randn(16, 8))
+        assert model.count is buffer
+        assert buffer.item() == 0
+
     def test_everything_but_the_weights_is_as_before(self) -> None:
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3),
@@ -466,13 +576,24 @@ class TestBadInput:
     def test_a_dead_layer(self, model: nn.Sequential) -> None:
         nn.init.zeros_(model[2].weight)
         self.refused(model, torch.randn(8, 48), r"layer '2' is dead: its weight makes the same", orthogonal=False)
-        model[3] = bipolar.Bipolar(torch.zeros_like)
+        model[3] = nn.Threshold(1e30, 0.0)
         self.refused(model, torch.randn(8, 48), r"layer '2': its variance is 0 at every scale: the layer is dead")
 
     def test_nothing_to_initialise(self) -> None:
         self.refused(
             nn.Sequential(nn.ReLU()), torch.randn(2, 2), "model: there is no layer to initialise in Sequential"
         )
+
+    def test_an_error_after_an_orthogonal_parametrisation(self) -> None:
+        layer = parametrizations.orthogonal(nn.Linear(16, 16))
+        weight = layer.weight.detach().clone()
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            bipolar.lsuv_(nn.Sequential(layer, nn.Linear(3, 3)), torch.randn(8, 16))
+        torch.testing.assert_close(layer.weight.detach(), weight)
+
+    def test_nothing_that_can_be_initialised(self) -> None:
+        model = nn.Sequential(nn.Linear(8, 8)).requires_grad_(False)
+        self.refused(model, torch.randn(4, 8), "model: no layer of it can be initialised: frozen")
 
     def test_no_convergence(self, model: nn.Sequential) -> None:
         nn.init.normal_(model[0].bias, std=3.0)
@@ -523,7 +644,7 @@ def test_the_report_prints_as_a_table() -> None:
     text = str(bipolar.lsuv_(mlp(nn.ReLU()), torch.randn(32, 48)))
     title, _, header, rule, first, second = text.splitlines()
     assert title == "variance, measured at the activation"
-    assert header.split() == ["layer", "kind", "before", "after", "scale", "rounds", "note"]
+    assert header.split() == ["layer", "kind", "before", "after", "scale", "rounds", "at", "note"]
     assert set(rule) == {"-", " "}
     assert first.split()[:2] == ["0", "Linear"]
     assert second.split()[:2] == ["2", "Linear"]

@@ -140,15 +140,18 @@ def lsuv_(
                 if isinstance(module, _BatchNorm):
                     module.train()
             finite = all(bool(tensor.isfinite().all()) for tensor in tensors_in(batch) if tensor.is_floating_point())
-            if not meter.everywhere(finite, next(model.parameters()).device):
+            if not meter.everywhere(finite, next(iter(model.parameters()), torch.empty(0)).device):
                 raise LSUVError("batch: there is NaN or infinity in it")
             for layer in layers:
                 handles.append(layer.register_forward_pre_hook(sequence.before_layer, with_kwargs=True))
                 handles.append(layer.register_forward_hook(sequence.after_layer, with_kwargs=True))
             with sequence:
                 output = call(model, batch)  # kept until the layers that gave it have been scaled
-            sequence.finish()
+            sequence.finish(output)
             del output
+            if not any(row.rounds for row in sequence.rows.values()):
+                notes = sorted({row.note for row in sequence.rows.values()})
+                raise LSUVError(f"model: no layer of it can be initialised: {', '.join(notes)}")
     except BaseException:
         weights.undo()
         raise
@@ -204,9 +207,17 @@ def _left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Modul
     notes: dict[nn.Module, str] = {}
     for layer in layers:
         recurrence = isinstance(layer, recurrent.LAYERS)
-        names = [name for name in layer._parameters if name.startswith("weight")] if recurrence else ["weight"]
+        names = ["weight"]
+        if recurrence:
+            names = [name for name in layer._parameters if name.startswith("weight")]
+            names += list(cast(nn.ModuleDict, layer.parametrizations)) if parametrize.is_parametrized(layer) else []
         for name in names:
             if parametrize.is_parametrized(layer, name):
+                originals = list(cast(nn.ModuleDict, layer.parametrizations)[name].parameters())
+                if recurrence:
+                    notes[layer] = "its weights are parametrised"
+                elif not any(original.requires_grad for original in originals):
+                    notes[layer] = "frozen"
                 continue
             weight = layer._parameters.get(name)
             if weight is None:

@@ -12,7 +12,7 @@ import bipolar.functional as F
 # Elementwise, and able to give an output of unit variance: tanh and sigmoid, for example, are not.
 _NAMES = (
     "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu mish softplus hardswish prelu "
-    "rrelu rrelu_"
+    "rrelu rrelu_ threshold threshold_ softshrink hardshrink tanhshrink logsigmoid"
 )
 ACTIVATIONS: frozenset[Any] = frozenset(
     getattr(home, name) for home in (tF, torch, Tensor) for name in _NAMES.split() if hasattr(home, name)
@@ -34,7 +34,7 @@ _DROPOUTS: frozenset[Any] = frozenset(
 )
 
 _METADATA_NAMES = """
-size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device type untyped_storage
+size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device untyped_storage
 is_floating_point is_complex is_signed is_contiguous is_pinned is_inference is_conj is_neg is_same_size is_shared
 has_names __len__ __hash__ __repr__ __format__ requires_grad_ register_hook retain_grad
 """
@@ -62,7 +62,9 @@ def as_activation(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
 ) -> Callable[[Tensor], Tensor] | None:
     """The call as a function of ``tensor`` alone, if it is an activation; else None."""
-    if func not in ACTIVATIONS and not (func is tF.hardtanh and _range(args, kwargs) > 2):
+    if func not in ACTIVATIONS and not (func in (tF.hardtanh, tF.hardtanh_) and _range(args, kwargs) > 2):
+        return None
+    if func is F.bipolar and not _is_unbounded(args[0] if args else kwargs["f"]):
         return None
 
     def f(other: Tensor) -> Tensor:
@@ -73,6 +75,12 @@ def as_activation(
         return output
 
     return f
+
+
+def _is_unbounded(f: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a function of anyone's goes beyond all bounds, judged by two points."""
+    with torch.no_grad():
+        return bool(f(torch.tensor([[-1e6, 1e6]])).abs().max() > 1e3)
 
 
 def _range(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

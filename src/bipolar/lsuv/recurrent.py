@@ -29,7 +29,9 @@ class Part(NamedTuple):
 
 
 def gates_of(module: nn.Module) -> int:
-    return {"LSTM": 4, "GRU": 3, "RNN": 1}[type(module).__name__.removesuffix("Cell")]
+    if isinstance(module, (nn.LSTM, nn.LSTMCell)):
+        return 4
+    return 3 if isinstance(module, (nn.GRU, nn.GRUCell)) else 1
 
 
 def nonlinearity_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
@@ -73,7 +75,8 @@ def _run_layer(module: Any, layer: int, suffixes: list[str], input: Tensor | Pac
     """The output of one layer of a stack, by a stack of that layer alone."""
     options = {"proj_size": module.proj_size} if isinstance(module, nn.LSTM) else {}
     options |= {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
-    single = type(module)(
+    base = next(stack for stack in STACKS if isinstance(module, stack))
+    single = base(
         _rows(input).size(-1),
         module.hidden_size,
         bias=module.bias,

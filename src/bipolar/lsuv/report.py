@@ -8,7 +8,8 @@ from bipolar.table import text_table
 
 @dataclass(frozen=True)
 class LSUVRow:
-    """One layer: the statistic before and after, the factor its weight was multiplied by, and measurements taken.
+    """One layer: the statistic before and after, the factor its weight was multiplied by, how many measurements were
+    taken, and where: at the layer's output, or after which activation.
 
     ``before`` is the statistic with the weight that LSUV started from, the orthogonal one if it made one. A layer that
     was not changed has a ``note`` that says why, and no figures where it was not measured.
@@ -20,6 +21,7 @@ class LSUVRow:
     after: float | None = None
     scale: float | None = None
     rounds: int = 0
+    at: str = ""
     note: str = ""
 
 
@@ -44,6 +46,6 @@ class LSUVReport:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        header = ["layer", "kind", "before", "after", "scale", "rounds", "note"]
-        rows = [(row.name, row.kind, row.before, row.after, row.scale, row.rounds, row.note) for row in self.rows]
+        header = ["layer", "kind", "before", "after", "scale", "rounds", "at", "note"]
+        rows = [(r.name, r.kind, r.before, r.after, r.scale, r.rounds, r.at, r.note) for r in self.rows]
         return f"{self.target.replace('_', ' ')}, measured at the {self.at}\n\n{text_table(header, rows)}"

@@ -71,12 +71,20 @@ def solve(statistic: Callable[[float], float], tol: float, max_iter: int) -> Sol
             low, high = x, high if high > x else math.inf
         else:
             low, high = low if low < x else -math.inf, x
-        y = math.log(max(value, 1e-300))
+        bracketed = math.isfinite(low + high)
+        if bracketed and high - low < 1e-6:  # as close as this precision allows
+            break
+        if value == 0:  # flat: no slope to follow
+            x, previous = (low + high) / 2 if bracketed else x + 3.0, None
+            continue
+        y = math.log(value)
         slope = (y - previous[1]) / (x - previous[0]) if previous and x != previous[0] else 2.0
         previous = (x, y)
         x += max(-12.0, min(12.0, -y / slope)) if slope > 0 else math.copysign(1.0, -y)
-        if not low < x < high:
-            x = (low + high) / 2 if math.isfinite(low + high) else previous[0] + math.copysign(3.0, -y)
+        if bracketed and (len(values) % 5 == 0 or not low < x < high):  # now and then whatever the secant says
+            x = (low + high) / 2
+        elif not low < x < high:
+            x = previous[0] + math.copysign(3.0, -y)
     if not any(values):
         raise UnsolvableError("is 0 at every scale: the layer is dead")
     if best[0] > tol:

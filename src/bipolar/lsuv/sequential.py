@@ -2,9 +2,9 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,13 @@ class Pending(NamedTuple):
 
     output: Callable[[], Tensor | None]  # a weak reference: the network decides how long an output lives
     layer: nn.Module
-    input: Tensor
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    version: int
+
+    @property
+    def input(self) -> Tensor:
+        return cast(Tensor, _input(self.args, self.kwargs))
 
 
 class SequentialPass(TorchFunctionMode):
@@ -68,31 +74,36 @@ class SequentialPass(TorchFunctionMode):
         self.calls: Counter[nn.Module] = Counter()
         self.pending: dict[int, Pending] = {}
         self.owner: dict[int, str] = {}  # of each weight that has been scaled, the layer
+        self.start: dict[nn.Module, Tensor] = {}  # the weights that layers came with
 
     def before_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A hook: runs before each call of a layer."""
+        weights = [p for name, p in layer._parameters.items() if p is not None and name.startswith("weight")]
+        self._settle(layer, weights)
         self.calls[layer] += 1
         if self.calls[layer] > 1:
             return
         name = self.layers[layer]
-        weight = layer._parameters.get("weight")
-        if weight is not None and id(weight) in self.owner:
-            self.notes[layer] = f"tied to {self.owner[id(weight)]!r}"
+        tied = [self.owner[id(weight)] for weight in weights if id(weight) in self.owner]
+        if tied and layer not in self.notes:
+            self.notes[layer] = f"tied to {tied[0]!r}"
         if layer in self.notes:
             self._add(LSUVRow(name, _kind(layer), note=self.notes[layer]))
-        elif isinstance(layer, recurrent.LAYERS):
-            self._scale_recurrent(name, layer, _first(args, kwargs))
-        else:
-            self.owner[id(weight)] = name
-            self._add(LSUVRow(name, _kind(layer)))  # its place in the order of execution
-            if self.orthogonal:
-                start = self.weights.orthogonal(self.weights.get(layer, "weight"))
-                self.weights.set(layer, "weight", start)
+            return
+        self.owner |= {id(weight): name for weight in weights}
+        if isinstance(layer, recurrent.LAYERS):
+            self._scale_recurrent(name, layer, _input(args, kwargs))
+            return
+        self._add(LSUVRow(name, _kind(layer)))  # its place in the order of execution
+        if self.orthogonal:
+            self.start[layer] = self.weights.get(layer, "weight").clone()
+            self.weights.set(layer, "weight", self.weights.orthogonal(self.start[layer]))
 
     def after_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         """A hook: runs after each call of a layer."""
         if self.calls[layer] == 1 and layer not in self.notes and not isinstance(layer, recurrent.LAYERS):
-            self.pending[id(output)] = Pending(weakref.ref(output), layer, _first(args, kwargs))
+            version = _input(args, kwargs)._version
+            self.pending[id(output)] = Pending(weakref.ref(output), layer, args, kwargs, version)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,40 +121,82 @@ class SequentialPass(TorchFunctionMode):
                 self.pending[id(result)] = waiting._replace(output=weakref.ref(result))
                 return result
             activation = as_activation(func, args, kwargs, tensor) if self.after_activation else None
-            self._scale(waiting, tensor, activation)
+            self._scale(waiting, tensor, activation, func.__name__ if activation else "output")
         return func(*args, **kwargs)
 
-    def finish(self) -> None:
-        """After the forward pass: scales the layers whose outputs are the network's own."""
+    def finish(self, result: Any) -> None:
+        """After the forward pass: scales the layers whose outputs are the network's own ``result``."""
+        own = {id(tensor) for tensor in tensors_in(result)}
         for waiting in self.pending.values():
             output = waiting.output()
-            if output is not None:
-                self._scale(waiting, output, None)
+            if output is not None and id(output) in own:
+                self._scale(waiting, output, None, "output")
         for layer, name in self.layers.items():
             if not self.calls[layer]:
                 self._add(LSUVRow(name, _kind(layer), note="never called"))
-            elif self.calls[layer] > 1 and name in self.rows and not self.rows[name].note:
-                note = f"called {self.calls[layer]} times, scaled at the first"
-                self._add(replace(self.rows[name], note=note))
+                continue
+            for row in [row for row in self.rows.values() if row.name == name or row.name.startswith(f"{name}.weight")]:
+                if row.before is None and not row.note:
+                    # its output was dropped, or used where no torch function shows it, as in TorchScript
+                    if layer in self.start:
+                        self.weights.set(layer, "weight", self.start[layer])
+                    self._add(replace(row, note="its output was not seen in use"))
+                elif self.calls[layer] > 1 and not row.note:
+                    self._add(replace(row, note=f"called {self.calls[layer]} times, scaled at the first"))
 
-    def _scale(self, waiting: Pending, output: Tensor, activation: Callable[[Tensor], Tensor] | None) -> None:
+    def _settle(self, layer: nn.Module, weights: Sequence[Tensor]) -> None:
+        """Scales what waits for its first use, before the same weight is used a second time."""
+        shared = {id(weight) for weight in weights}
+        for key, waiting in list(self.pending.items()):
+            output = waiting.output()
+            if waiting.layer is layer or id(waiting.layer._parameters.get("weight")) in shared:
+                del self.pending[key]
+                if output is not None:
+                    self._scale(waiting, output, None, "output")
+
+    def _scale(self, waiting: Pending, output: Tensor, activation: Callable[[Tensor], Tensor] | None, at: str) -> None:
         layer, name = waiting.layer, self.layers[waiting.layer]
         bias = _broadcast_bias(layer)
         linear = output if bias is None else output - bias
+        weight = self.weights.get(layer, "weight").clone()
 
-        def at(scale: float) -> Tensor:
-            return linear * scale if bias is None else linear * scale + bias
+        def measure(candidate: Tensor) -> float:
+            return self.meter(candidate if activation is None else activation(candidate.clone()))
 
-        def statistic(scale: float) -> float:
-            return self.meter(at(scale) if activation is None else activation(at(scale)))
+        def by_scaling(scale: float) -> float:
+            return measure(linear * scale if bias is None else linear * scale + bias)
 
-        solution = self._solve(name, statistic, linear, waiting.input)
-        if self.weights.set(layer, "weight", self.weights.get(layer, "weight") * solution.scale):
-            output.copy_(at(solution.scale))
-            self._add(LSUVRow(name, _kind(layer), *solution))
+        def by_calling(scale: float) -> float:
+            self.weights.set(layer, "weight", weight * scale)
+            return measure(layer.forward(*waiting.args, **waiting.kwargs))
+
+        def unchanged(note: str) -> LSUVRow:
+            return LSUVRow(name, _kind(layer), solution.before, solution.before, 1.0, solution.rounds, at, note)
+
+        solution = self._solve(name, by_scaling, linear, waiting.input)
+        if not self.weights.set(layer, "weight", weight * solution.scale):
+            self._add(unchanged("its parametrisation fixes the scale"))
+            return
+        if waiting.input._version == waiting.version:  # else what the layer was given is gone
+            # The output is linear in the weight, up to rounding next to a large bias, and unless a subclass does more.
+            actual = layer.forward(*waiting.args, **waiting.kwargs)
+            solution = solution._replace(after=measure(actual))
+            if abs(solution.after - 1) > self.tol:
+                try:
+                    solution = solve(by_calling, self.tol, self.max_iter)
+                except UnsolvableError:
+                    self.weights.set(layer, "weight", weight)
+                    note = "its output does not follow the scale of its weight"
+                    self._add(
+                        LSUVRow(name, _kind(layer), solution.before, solution.before, 1.0, solution.rounds, at, note)
+                    )
+                    return
+                self.weights.set(layer, "weight", weight * solution.scale)
+                actual = layer.forward(*waiting.args, **waiting.kwargs)
+            output.copy_(actual)
         else:
-            note = "its parametrisation fixes the scale"
-            self._add(LSUVRow(name, _kind(layer), solution.before, solution.before, 1.0, solution.rounds, note))
+            output.copy_(linear * solution.scale if bias is None else linear * solution.scale + bias)
+        self._add(LSUVRow(name, _kind(layer), *solution, at=at))
 
     def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
         activation = recurrent.nonlinearity_of(module) if self.after_activation else None
@@ -164,33 +217,39 @@ class SequentialPass(TorchFunctionMode):
             solution = self._solve(f"{name}.{part.weight_ih}", statistic, vertical, part.input)
             for weight, factor in zip(names, (solution.scale, solution.scale * balance), strict=True):
                 self.weights.set(module, weight, self.weights.get(module, weight) * factor)
-                row = LSUVRow(f"{name}.{weight}", _kind(module), *solution._replace(scale=factor))
-                self._add(row)
+                solved = solution._replace(scale=factor)
+                at = "gates" if activation is None else "relu"
+                self._add(LSUVRow(f"{name}.{weight}", _kind(module), *solved, at=at))
 
     def _solve(self, name: str, statistic: Callable[[float], float], linear: Tensor, input: Tensor) -> Solution:
         size = self.meter(linear)
         if size == 0:
             constant = bool((input == input.flatten()[0]).all())
             raise LSUVError(
-                f"layer {name!r}: its output has no variance, because its input has none; "
+                f"layer {name!r}: its output has no {self._target}, because its input has none; "
                 "the samples of the batch have to differ"
                 if constant
                 else f"layer {name!r} is dead: its weight makes the same of every input; "
-                "exclude it, or use orthogonal=True"
+                "give it another one, or exclude it"
             )
         try:
             return solve(statistic, self.tol, self.max_iter)
         except UnsolvableError as error:
             if not bool(torch.isfinite(input).all()):
                 raise LSUVError(f"layer {name!r}: there is NaN or infinity in its input") from None
-            raise LSUVError(f"layer {name!r}: its {self.meter.target.replace('_', ' ')} {error}") from None
+            raise LSUVError(f"layer {name!r}: its {self._target} {error}") from None
+
+    @property
+    def _target(self) -> str:
+        return self.meter.target.replace("_", " ")
 
     def _add(self, row: LSUVRow) -> None:
         self.rows[row.name] = row
 
 
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] if args else next(iter(kwargs.values()))
+def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a layer works on; all of torch's call it ``input``."""
+    return args[0] if args else kwargs.get("input", next(iter(kwargs.values())))
 
 
 def _kind(layer: nn.Module) -> str:

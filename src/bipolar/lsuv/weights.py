@@ -1,6 +1,8 @@
 """Changing weights so that it can be undone."""
 
+import copy
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -28,11 +30,11 @@ class Weights:
             weight.copy_(value)
             self._undo.append(lambda: _copy(weight, before))
             return True
-        originals = [(tensor, tensor.detach().clone()) for tensor in module.parametrizations[name].parameters()]  # type: ignore[index, union-attr]
+        parametrization = cast(nn.ModuleDict, module.parametrizations)[name]
+        before_all = copy.deepcopy(parametrization.state_dict())
 
         def undo() -> None:
-            for tensor, original in originals:
-                _copy(tensor, original)
+            parametrization.load_state_dict(before_all)
 
         try:
             setattr(module, name, value)

@@ -1,0 +1,265 @@
+"""StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from bipolar.activations import ChannelActivation
+from bipolar.gain import gain
+from bipolar.pattern import Pattern, check_pattern, signs
+from bipolar.registry import get_activation
+from bipolar.rnn import reference, scan
+from bipolar.rnn.blocks import Blocks
+from bipolar.rnn.derivative import kernel_of
+from bipolar.rnn.noise import SILENCE, draw_noise
+
+Backend = Literal["auto", "reference", "scan"]
+
+
+class StackedRNN(nn.Module):
+    r"""A deep stack of vanilla recurrent layers, without gates or normalisation.
+
+    Layer i computes at time t
+
+    .. math::
+        h_i(t) = f(W_i h_i(t-1) + U_i x_i(t) + b_i) \; [\, + \; \alpha \, h_{i-k}(t) \,]
+
+    with :math:`x_i(t) = h_{i-1}(t)`, and the skip connection in brackets at every k-th layer, k = ``skip_every``,
+    around the block of k layers that ends there; :math:`\alpha` = ``skip_scale``. The skip is part of the state. The
+    first block's skip carries the input of the stack; where ``input_size`` differs from ``hidden_size`` the first block
+    has no skip and is never dropped. An incomplete block on top has no skip and is never dropped either.
+
+    From Eidnes & Nøkland, `Shifting Mean Activation Towards Zero with Bipolar Activation Functions
+    <https://arxiv.org/abs/1709.04054>`_, 2018.
+
+    In training, and only then:
+
+    - ``dropout`` acts on the stack's input and on every layer's output, the last included, with a fresh mask at each
+      time step. What a skip carries, and what passes by a dropped block, is the dropped-out value.
+    - ``recurrent_dropout`` is rnnDrop: one mask for each layer and sequence, on :math:`h_i(t-1)`.
+    - ``block_dropout`` drops blocks, at each time step by one draw for the whole mini-batch: the output of a dropped
+      block is its input, its states stay as they were, and nothing is rescaled at test time.
+
+    Args:
+        input_size: the number of features of the input
+        hidden_size: the number of units of each layer
+        num_layers: the number of layers
+        nonlinearity: f, by name (:func:`~bipolar.list_activations`) or as a function of (batch, hidden_size).
+            Default: ``"belu"``
+        bias: whether the layers have a bias :math:`b_i`. Default: ``True``
+        batch_first: whether input and output are (batch, time, features). Default: ``False``
+        skip_every: the number k of layers in a block, or None for no skips. Default: 4
+        skip_scale: the factor :math:`\alpha` of a skip. Default: 0.99
+        dropout: probability to drop a value between layers. Default: 0.0
+        recurrent_dropout: probability to drop a value between time steps. Default: 0.0
+        block_dropout: probability to drop a block; needs ``skip_every``. Default: 0.0
+        gamma: the share of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
+            :math:`U_i x_i(t)`. Default: 0.5
+        pattern: which units a bipolar f flips, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
+        backend: ``"scan"``, layer by layer with a backward pass of its own; ``"reference"``, cell by cell in plain
+            autograd, for any f and with second derivatives; or ``"auto"``, the first where the derivative of f follows
+            from its output. Default: ``"auto"``
+
+    Inputs: input, state
+        - **input**: (time, batch, input_size), or (batch, time, input_size) with ``batch_first``, or (time, input_size)
+        - **state**: (num_layers, batch, hidden_size), or (num_layers, hidden_size) where the input has no batch.
+          Default: zeros
+        - **generator**, by keyword: where the random numbers of dropout come from
+
+    Outputs: output, state
+        - **output**: the output of the last layer at each time step, in the layout of the input
+        - **state**: the state of each layer after the last time step
+
+    Attributes:
+        weight_ih_l[i]: :math:`U_i`, of shape (hidden_size, input_size) for i = 0, else (hidden_size, hidden_size)
+        weight_hh_l[i]: :math:`W_i`, of shape (hidden_size, hidden_size)
+        bias_l[i]: :math:`b_i`, of shape (hidden_size)
+
+    Examples::
+
+        >>> rnn = bipolar.StackedRNN(16, 32, num_layers=8)
+        >>> output, state = rnn(torch.randn(50, 4, 16))
+        >>> output.shape, state.shape
+        (torch.Size([50, 4, 32]), torch.Size([8, 4, 32]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        nonlinearity: str | Callable[[Tensor], Tensor] = "belu",
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        skip_every: int | None = 4,
+        skip_scale: float = 0.99,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        block_dropout: float = 0.0,
+        gamma: float = 0.5,
+        pattern: Pattern = "alternate",
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if size < 1:
+                raise ValueError(f"{name}: expected at least 1, got {size}")
+        if skip_every is not None and skip_every < 1:
+            raise ValueError(f"skip_every: expected at least 1, or None for no skips, got {skip_every}")
+        probabilities = {
+            "dropout": dropout,
+            "recurrent_dropout": recurrent_dropout,
+            "block_dropout": block_dropout,
+        }
+        for name, p in probabilities.items():
+            if not 0 <= p < 1:
+                raise ValueError(f"{name}: expected a probability in [0, 1), got {p}")
+        if block_dropout and skip_every is None:
+            raise ValueError("block_dropout: only blocks with a skip connection can be dropped; give skip_every too")
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma: expected a share in [0, 1], got {gamma}")
+        if backend not in get_args(Backend):
+            raise ValueError(f"backend: expected one of {', '.join(map(repr, get_args(Backend)))}, got {backend!r}")
+        check_pattern(pattern)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.skip_every = skip_every
+        self.skip_scale = skip_scale
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.block_dropout = block_dropout
+        self.gamma = gamma
+        self.pattern: Pattern = pattern
+        self.backend: Backend = backend
+        self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
+        self.activation = _activation(nonlinearity, pattern)
+        if backend == "scan" and kernel_of(self.activation) is None:
+            raise ValueError(f"backend: 'scan' does not know the derivative of {nonlinearity!r}; use 'auto'")
+        self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
+        for i in range(num_layers):
+            shapes = {
+                f"weight_ih_l{i}": (hidden_size, hidden_size if i else input_size),
+                f"weight_hh_l{i}": (hidden_size, hidden_size),
+            }
+            if bias:
+                shapes[f"bias_l{i}"] = (hidden_size,)  # type: ignore[assignment]
+            for name, shape in shapes.items():
+                self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Normal weights with the gain that f needs, :math:`W_i` and :math:`U_i` sharing the variance by ``gamma``.
+
+        Biases are zero. For unit variance at every layer, skips included, see :func:`~bipolar.lsuv_rnn_`.
+        """
+        try:
+            scale = gain(self.activation, stacked=True)
+        except ValueError:  # f cannot keep a variance: tanh and its like
+            scale = 1.0
+        for u, w, b in self.layers():
+            nn.init.normal_(u, std=scale * math.sqrt((1 - self.gamma) / u.size(1)))
+            nn.init.normal_(w, std=scale * math.sqrt(self.gamma / w.size(1)))
+            if b is not None:
+                nn.init.zeros_(b)
+
+    def layers(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        """For each layer its U, W and b."""
+        return [
+            (
+                getattr(self, f"weight_ih_l{i}"),
+                getattr(self, f"weight_hh_l{i}"),
+                getattr(self, f"bias_l{i}") if self.bias else None,
+            )
+            for i in range(self.num_layers)
+        ]
+
+    def forward(
+        self, input: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if isinstance(input, PackedSequence):
+            raise TypeError(
+                "input: a PackedSequence is not supported; pad the sequences and mask what follows their ends"
+            )
+        if input.ndim not in (2, 3) or input.size(-1) != self.input_size:
+            raise ValueError(
+                f"input: expected (time, batch, {self.input_size}) or (time, {self.input_size}), "
+                f"got shape {tuple(input.shape)}"
+            )
+        batched = input.ndim == 3
+        x = input.unsqueeze(1) if not batched else input.transpose(0, 1) if self.batch_first else input
+        if not x.size(0):
+            raise ValueError(f"input: expected at least one time step, got shape {tuple(input.shape)}")
+        h = self._initial_state(x, state, batched)
+        noise = SILENCE
+        if self.training:
+            noise = draw_noise(
+                x,
+                self.num_layers,
+                self.hidden_size,
+                self.blocks.count,
+                dropout=self.dropout,
+                recurrent_dropout=self.recurrent_dropout,
+                block_dropout=self.block_dropout,
+                generator=generator,
+            )
+        kernel = None if self.backend == "reference" else kernel_of(self.activation)
+        if kernel is None:
+            output, h = reference.run(x, h, self.layers(), self.activation, self.blocks, self.skip_scale, noise)
+        else:
+            sign = None
+            if isinstance(self.activation, ChannelActivation):
+                sign = signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
+            output, h = scan.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
+        if not batched:
+            return output.squeeze(1), h.squeeze(1)
+        return output.transpose(0, 1) if self.batch_first else output, h
+
+    def _initial_state(self, x: Tensor, state: Tensor | None, batched: bool) -> Tensor:
+        expected = (self.num_layers, x.size(1), self.hidden_size)
+        if state is None:
+            return x.new_zeros(expected)
+        shape = expected if batched else (self.num_layers, self.hidden_size)
+        if tuple(state.shape) != shape:
+            raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
+        return state.view(expected)
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
+        if self.nonlinearity is not None:
+            text += f", nonlinearity={self.nonlinearity}"
+        defaults: dict[str, Any] = {
+            "bias": True,
+            "batch_first": False,
+            "skip_every": 4,
+            "skip_scale": 0.99,
+            "dropout": 0.0,
+            "recurrent_dropout": 0.0,
+            "block_dropout": 0.0,
+            "gamma": 0.5,
+            "pattern": "alternate",
+        }
+        return text + "".join(
+            f", {name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value
+        )
+
+
+def _activation(nonlinearity: str | Callable[[Tensor], Tensor], pattern: Pattern) -> Callable[[Tensor], Tensor]:
+    """f on (batch, hidden_size); for a bipolar one by name, with this pattern."""
+    if not isinstance(nonlinearity, str):
+        if not callable(nonlinearity):
+            raise TypeError(f"nonlinearity: expected a name or a function, got {nonlinearity!r}")
+        return nonlinearity
+    activation = get_activation(nonlinearity)
+    if isinstance(activation, ChannelActivation):
+        activation.dim, activation.pattern = -1, pattern
+    return activation
