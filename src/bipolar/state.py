@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def call(model: nn.Module, batch: Any) -> Any:
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
-    """All tensors within nested tuples, lists and dictionaries."""
+    """All tensors within nested tuples, lists, dictionaries and dataclasses."""
     if isinstance(values, Tensor):
         yield values
     elif hasattr(values, "values") and hasattr(values, "keys"):
@@ -49,3 +50,5 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
     elif isinstance(values, (tuple, list)):
         for value in values:
             yield from tensors_in(value)
+    elif is_dataclass(values):
+        yield from tensors_in(vars(values))

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -395,6 +396,23 @@ class TestAnyModel:
         report = bipolar.lsuv_(model, x)
         assert report["0"].note == "its output was not seen in use"
         assert torch.equal(model[0].weight, weight)
+
+    def test_outputs_in_any_container_are_the_networks_own(self) -> None:
+        @dataclass
+        class Output:
+            logits: Tensor
+
+        class Model(nn.Linear):
+            def __init__(self, wrap: Callable[[Tensor], Any]) -> None:
+                super().__init__(8, 8)
+                self.inner, self.wrap = nn.Linear(8, 8), wrap
+
+            def forward(self, x: Tensor) -> Any:
+                return self.wrap(self.inner(x))
+
+        for wrap in (Output, lambda y: {"a": [y]}, lambda y: (None, y)):
+            model, x = Model(wrap), torch.randn(32, 8)
+            assert bipolar.lsuv_(model, x, include="inner")["inner"].after == pytest.approx(1.0, abs=1e-3)
 
     def test_a_layer_that_does_more_than_its_weight_says(self) -> None:
         class Standardised(nn.Linear):

@@ -2,8 +2,8 @@ r"""Layer-sequential unit variance: scales the weights of a network, layer by la
 
 From Mishkin & Matas, `All you need is a good init <https://arxiv.org/abs/1511.06422>`_, 2016. The output of a linear or
 convolution layer is linear in the scale of its weight, so the scale can be solved for right where the layer stands,
-within one forward pass: when the output of a layer is first used, it is measured, the weight is scaled, the output is
-replaced by what the scaled layer would have given, and the pass goes on.
+within one forward pass: when the output of a layer is first used, it is measured, the weight is scaled, the layer is
+called once more to make sure, and the pass goes on with its new output.
 """
 
 import fnmatch
@@ -55,7 +55,7 @@ def lsuv_(
     exclude: Selector | Iterable[Selector] | None = None,
     generator: torch.Generator | None = None,
 ) -> LSUVReport:
-    r"""Initialises a model by layer-sequential unit variance, in place and in one forward pass.
+    r"""Initialises a model by layer-sequential unit variance, in place and within one forward pass.
 
     For each linear and convolution layer, in the order in which they run on ``batch``, the weight W is replaced by
     :math:`s W`, with the scale s for which
@@ -66,7 +66,8 @@ def lsuv_(
     over all elements, where f is the activation that directly follows the layer (``at="activation"``, as in the paper
     by Eidnes & Nøkland), or nothing (``at="output"``, as in the LSUV paper, and wherever something else follows first:
     an addition, a norm, a pooling, an activation such as tanh whose output cannot have unit variance).
-    Recurrent layers of torch are scaled at the input of their gates (:mod:`bipolar.lsuv.recurrent`).
+    The report says for each layer which it was. Recurrent layers of torch are scaled at the input of their gates
+    (:mod:`bipolar.lsuv.recurrent`).
 
     A plain activation has a mean, and variance does not count it: plain ReLU ends up with a second moment of 1.47 where
     bipolar ReLU has 1. With ``target="second_moment"`` both start alike.
@@ -90,8 +91,9 @@ def lsuv_(
         generator: where random numbers come from. Default: torch's global generator
 
     Returns:
-        A report with one row for each layer, which prints as a table. Layers that were left alone because they never
-        ran, are frozen, or share their weight are in it with a note.
+        A report with one row for each layer, which prints as a table. Layers that were left alone, because they never
+        ran, are frozen, share their weight, or gave their output to something that no torch function shows (such as
+        TorchScript), are in it with a note.
 
     Raises:
         LSUVError: if a layer cannot be initialised; the message names the layer and the reason.

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
@@ -16,7 +17,8 @@ class Weights:
     def __init__(self, group: dist.ProcessGroup | None, generator: torch.Generator | None) -> None:
         self.group = group
         self.generator = generator
-        self._undo: list[Callable[[], None]] = []
+        # one copy of each weight, however often it is set
+        self._undo: dict[tuple[nn.Module, str], Callable[[], object]] = {}
 
     def get(self, module: nn.Module, name: str) -> Tensor:
         weight: Tensor = getattr(module, name)
@@ -26,26 +28,22 @@ class Weights:
         """Sets a weight; False, and nothing changed, where a parametrisation does not let it have this value."""
         if not parametrize.is_parametrized(module, name):
             weight: Tensor = getattr(module, name)
-            before = weight.detach().clone()
+            if (module, name) not in self._undo:
+                self._undo[module, name] = partial(_copy, weight, weight.detach().clone())
             weight.copy_(value)
-            self._undo.append(lambda: _copy(weight, before))
             return True
         parametrization = cast(nn.ModuleDict, module.parametrizations)[name]
-        before_all = copy.deepcopy(parametrization.state_dict())
-
-        def undo() -> None:
-            parametrization.load_state_dict(before_all)
-
+        undo = partial(parametrization.load_state_dict, copy.deepcopy(parametrization.state_dict()))
         try:
             setattr(module, name, value)
+            fits = torch.allclose(self.get(module, name), value, rtol=1e-2, atol=1e-2 * float(value.abs().max()))
         except (NotImplementedError, RuntimeError, ValueError):  # it has no inverse, or none for this value
+            fits = False
+        if fits:
+            self._undo.setdefault((module, name), undo)
+        else:
             undo()
-            return False
-        if not torch.allclose(self.get(module, name), value, rtol=1e-2, atol=1e-2 * float(value.abs().max())):
-            undo()
-            return False
-        self._undo.append(undo)
-        return True
+        return fits
 
     def orthogonal(self, like: Tensor, blocks: int = 1) -> Tensor:
         """A random tensor of the shape of ``like``, of ``blocks`` orthogonal matrices; on all processes the same."""
@@ -60,9 +58,9 @@ class Weights:
         return fresh
 
     def undo(self) -> None:
-        """Puts back all that was set, the last first."""
-        while self._undo:
-            self._undo.pop()()
+        """Puts back all that was set."""
+        for undo in self._undo.values():
+            undo()
 
 
 def _copy(tensor: Tensor, value: Tensor) -> None:
