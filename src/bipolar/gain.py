@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from bipolar.activations import ChannelActivation
+from bipolar.channelwise import ChannelActivation
 from bipolar.registry import get_activation
 
 Activation: TypeAlias = str | Callable[[Tensor], Tensor]

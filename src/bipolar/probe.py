@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bipolar.activations import ChannelActivation
+from bipolar.channelwise import ChannelActivation
 from bipolar.relatives import CReLU
 from bipolar.state import call, restored, tensors_in
 from bipolar.table import text_table

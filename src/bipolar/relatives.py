@@ -6,7 +6,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 import bipolar.functional as F
-from bipolar.activations import ChannelActivation, check_function
+from bipolar.channelwise import ChannelActivation, check_function
 from bipolar.pattern import Pattern
 
 

@@ -46,7 +46,7 @@ def is_metadata(func: Callable[..., Any]) -> bool:
     """Whether a torch function looks at a tensor's shape, dtype and the like, not at its values."""
     name = getattr(func, "__name__", "")
     if name == "__get__":  # a property such as Tensor.shape
-        return getattr(func, "__self__", None).__name__ not in _PROPERTIES_WITH_DATA  # type: ignore[union-attr]
+        return getattr(getattr(func, "__self__", None), "__name__", "") not in _PROPERTIES_WITH_DATA
     return name in _METADATA
 
 

@@ -7,7 +7,7 @@ with ReLU the variance is taken after the ReLU, where ``at="activation"``.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as tF
@@ -45,7 +45,7 @@ def parts_of(module: nn.Module, x: Any) -> Iterator[Part]:
         biases = ("bias_ih", "bias_hh") if module.bias else ()
         yield Part("weight_ih", "weight_hh", biases, _rows(x))
         return
-    assert isinstance(module, STACKS)  # noqa: S101 - for the type checker
+    module = cast(nn.RNNBase, module)
     for layer in range(module.num_layers):
         suffixes = [f"_l{layer}{direction}" for direction in ("", "_reverse")[: 1 + module.bidirectional]]
         for suffix in suffixes:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from bipolar.activations import ChannelActivation
+from bipolar.channelwise import ChannelActivation
 from bipolar.gain import gain
 from bipolar.pattern import Pattern, check_pattern, signs
 from bipolar.registry import get_activation
@@ -147,12 +147,12 @@ class StackedRNN(nn.Module):
             raise ValueError(f"backend: 'scan' does not know the derivative of {nonlinearity!r}; use 'auto'")
         self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
         for i in range(num_layers):
-            shapes = {
+            shapes: dict[str, tuple[int, ...]] = {
                 f"weight_ih_l{i}": (hidden_size, hidden_size if i else input_size),
                 f"weight_hh_l{i}": (hidden_size, hidden_size),
             }
             if bias:
-                shapes[f"bias_l{i}"] = (hidden_size,)  # type: ignore[assignment]
+                shapes[f"bias_l{i}"] = (hidden_size,)
             for name, shape in shapes.items():
                 self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
