@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from bipolar.files import replacing
+
 README = Path(__file__).with_name("README.md")
 
 
@@ -56,6 +58,5 @@ def record(section: str, text: str) -> None:
     start, end = f"<!-- {section}: start -->", f"<!-- {section}: end -->"
     before, rest = README.read_text(encoding="utf-8").split(start)
     after = rest.split(end)[1]
-    part = README.with_name("README.md.part")
-    part.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
-    part.replace(README)
+    with replacing(README) as part:
+        part.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")

@@ -5,6 +5,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from bipolar.files import replacing
+
 #: A colour for each role, from Okabe & Ito's palette, which colour-blind readers can tell apart.
 KEPT, FLIPPED = "#0072B2", "#D55E00"
 
@@ -17,16 +19,10 @@ def save(figure: Figure, path: Path) -> None:
 
     A file that is there already is replaced only once the new one is complete.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
     metadata = {"Date": None} if path.suffix == ".svg" else None
-    try:
-        # A fixed salt and no date: otherwise every drawing of the same figure is another file.
-        with matplotlib.rc_context({"svg.hashsalt": path.name}):
-            figure.savefig(part, format=path.suffix[1:], dpi=200, metadata=metadata)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    # A fixed salt and no date: otherwise every drawing of the same figure is another file.
+    with replacing(path) as part, matplotlib.rc_context({"svg.hashsalt": path.name}):
+        figure.savefig(part, format=path.suffix[1:], dpi=200, metadata=metadata)
 
 
 def save_all(figure: Figure, stem: Path) -> list[Path]:

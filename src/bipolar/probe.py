@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bipolar.channelwise import ChannelActivation
 from bipolar.relatives import CReLU
-from bipolar.state import call, restored, tensors_in
+from bipolar.state import call, restored, tensors_in, unwrapped
 from bipolar.table import text_table
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
         >>> p.warnings()
         []
     """
-    model = getattr(model, "module", model) if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    model = getattr(model, "_orig_mod", model)
+    model = unwrapped(model)
     recorder = _Recorder(model)
     with restored(model), recorder, torch.set_grad_enabled(loss is not None):
         output = call(model, batch)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 
@@ -30,6 +31,13 @@ def restored(model: nn.Module) -> Iterator[None]:
                 if before is not None:
                     buffer.copy_(before)
                     home[name] = buffer  # the forward may have put another tensor there
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, out of what distributed data parallel and ``torch.compile`` wrap around it."""
+    if isinstance(model, DistributedDataParallel):
+        model = cast(nn.Module, model.module)
+    return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
 def call(model: nn.Module, batch: Any) -> Any:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -24,7 +23,7 @@ from bipolar.lsuv.report import LSUVReport, LSUVRow
 from bipolar.lsuv.scale import Meter
 from bipolar.lsuv.sequential import LSUVError, SequentialPass
 from bipolar.lsuv.weights import Weights
-from bipolar.state import call, restored, tensors_in
+from bipolar.state import call, restored, tensors_in, unwrapped
 
 __all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_"]
 
@@ -114,11 +113,8 @@ def lsuv_(
         raise ValueError(f"tol: expected a positive number, got {tol}")
     if max_iter < 1:
         raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
-    group: dist.ProcessGroup | None = None
-    if isinstance(model, DistributedDataParallel):
-        group = model.process_group
-        model = cast(nn.Module, model.module)
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    group = model.process_group if isinstance(model, DistributedDataParallel) else None
+    model = unwrapped(model)
     layers = _selected(_layers_of(model), include, exclude)
     if not layers:
         raise LSUVError(f"model: there is no layer to initialise in {type(model).__name__}")

@@ -161,10 +161,10 @@ class SequentialPass(TorchFunctionMode):
         weight = self.weights.get(layer, "weight").clone()
 
         def measure(candidate: Tensor) -> float:
-            return self.meter(candidate if activation is None else activation(candidate.clone()))
+            return self.meter(candidate if activation is None else activation(candidate))
 
         def by_scaling(scale: float) -> float:
-            return measure(linear * scale if bias is None else linear * scale + bias)
+            return measure(_affine(linear, scale, bias))
 
         def by_calling(scale: float) -> float:
             self.weights.set(layer, "weight", weight * scale)
@@ -180,22 +180,20 @@ class SequentialPass(TorchFunctionMode):
         if waiting.input._version == waiting.version:  # else what the layer was given is gone
             # The output is linear in the weight, up to rounding next to a large bias, and unless a subclass does more.
             actual = layer.forward(*waiting.args, **waiting.kwargs)
-            solution = solution._replace(after=measure(actual))
+            copied = actual if activation is None else actual.clone()  # the activation may work in place
+            solution = solution._replace(after=measure(copied))
             if abs(solution.after - 1) > self.tol:
                 try:
                     solution = solve(by_calling, self.tol, self.max_iter)
                 except UnsolvableError:
                     self.weights.set(layer, "weight", weight)
-                    note = "its output does not follow the scale of its weight"
-                    self._add(
-                        LSUVRow(name, _kind(layer), solution.before, solution.before, 1.0, solution.rounds, at, note)
-                    )
+                    self._add(unchanged("its output does not follow the scale of its weight"))
                     return
                 self.weights.set(layer, "weight", weight * solution.scale)
                 actual = layer.forward(*waiting.args, **waiting.kwargs)
             output.copy_(actual)
         else:
-            output.copy_(linear * solution.scale if bias is None else linear * solution.scale + bias)
+            output.copy_(_affine(linear, solution.scale, bias))
         self._add(LSUVRow(name, _kind(layer), *solution, at=at))
 
     def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
@@ -211,7 +209,7 @@ class SequentialPass(TorchFunctionMode):
             linear, bias = vertical + balance * horizontal, recurrent.bias(module, part)
 
             def statistic(scale: float, linear: Tensor = linear, bias: Tensor | None = bias) -> float:
-                gates = linear * scale if bias is None else linear * scale + bias
+                gates = _affine(linear, scale, bias)
                 return self.meter(gates if activation is None else activation(gates))
 
             solution = self._solve(f"{name}.{part.weight_ih}", statistic, vertical, part.input)
@@ -256,10 +254,14 @@ def _kind(layer: nn.Module) -> str:
     return type(layer).__name__.removeprefix("Parametrized")
 
 
+def _affine(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
+    return linear * scale if bias is None else linear * scale + bias
+
+
 def _broadcast_bias(layer: nn.Module) -> Tensor | None:
     """The bias in a shape that adds to the layer's output; None if it has none, or only zeros."""
     bias = layer.bias
     if not isinstance(bias, Tensor) or not bool(bias.any()):
         return None
-    trailing = 0 if isinstance(layer, nn.Linear) else layer.weight.ndim - 2  # type: ignore[operator]
+    trailing = 0 if isinstance(layer, nn.Linear) else cast(Tensor, layer.weight).ndim - 2
     return bias.detach().view(-1, *[1] * trailing)

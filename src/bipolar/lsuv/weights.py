@@ -37,7 +37,7 @@ class Weights:
         try:
             setattr(module, name, value)
             fits = torch.allclose(self.get(module, name), value, rtol=1e-2, atol=1e-2 * float(value.abs().max()))
-        except (NotImplementedError, RuntimeError, ValueError):  # it has no inverse, or none for this value
+        except (RuntimeError, ValueError):  # it has no inverse, or none for this value
             fits = False
         if fits:
             self._undo.setdefault((module, name), undo)

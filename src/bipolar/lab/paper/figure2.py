@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar.figures import ACTIVATION_COLORS, save_all
+from bipolar.files import write_json
 from bipolar.gain import Statistic
-from bipolar.lab.files import write_json
 from bipolar.lsuv.scale import Meter, solve
 from bipolar.pattern import signs
 

@@ -1,0 +1,25 @@
+"""Files that are whole or not there."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to; what is written there takes the place of ``path`` once it is complete, and not before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes ``value`` as JSON, without NaN."""
+    with replacing(path) as part:
+        part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
