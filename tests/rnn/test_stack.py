@@ -64,7 +64,7 @@ def test_the_fast_path_equals_the_reference(
     x = torch.randn(time, batch, inputs or width, dtype=torch.float64, requires_grad=True)
     state = torch.randn(rnn.num_layers, batch, width, dtype=torch.float64, requires_grad=True) if start else None
     reference = copy.deepcopy(rnn)
-    reference.backend, rnn.backend = "reference", "scan"
+    reference.backend, rnn.backend = "reference", "wavefront"
     for ours, theirs in zip(results(rnn, x, state, weights), results(reference, x, state, weights), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10 * (1 + float(theirs.detach().abs().max())))
 
@@ -107,7 +107,7 @@ def test_without_skips_it_is_torchs_own(nonlinearity: str) -> None:
 
 
 class TestDropout:
-    @pytest.mark.parametrize("backend", ["reference", "scan"])
+    @pytest.mark.parametrize("backend", ["reference", "wavefront"])
     def test_a_generator_repeats_a_pass_and_evaluation_is_deterministic(self, backend: Any) -> None:
         rnn, x = bipolar.StackedRNN(8, 8, 9, backend=backend, **NOISE), torch.randn(6, 3, 8)
         one, two, other = (rnn(x, generator=torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
@@ -147,7 +147,7 @@ class TestDropout:
 
 def test_second_derivatives_work_on_the_reference_and_are_refused_on_the_fast_path() -> None:
     x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
-    for backend in ("reference", "scan"):
+    for backend in ("reference", "wavefront"):
         rnn = bipolar.StackedRNN(4, 4, 4, backend=backend, dtype=torch.float64)
         loss = rnn(x)[0].square().sum()
         if backend == "reference":
@@ -177,8 +177,8 @@ def test_any_activation_is_welcome() -> None:
         ({"gamma": 1.5}, r"gamma: expected a share in \[0, 1\], got 1.5"),
         ({"nonlinearity": "beelu"}, "no activation is called 'beelu'; did you mean"),
         ({"pattern": "odd"}, "pattern: expected one of"),
-        ({"backend": "gpu"}, "backend: expected one of 'auto', 'reference', 'scan', got 'gpu'"),
-        ({"backend": "scan", "nonlinearity": "gelu"}, "backend: 'scan' does not know the derivative of 'gelu'"),
+        ({"backend": "gpu"}, "backend: expected one of 'auto', 'reference', 'wavefront', got 'gpu'"),
+        ({"backend": "wavefront", "nonlinearity": "gelu"}, "backend: 'wavefront' does not know the derivative of 'gelu'"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -32,7 +32,7 @@ def run(
     h = list(state.unbind(0))
     outputs = []
     for t in range(input.size(0)):
-        x = input[t] if noise.input is None else input[t] * noise.input[t]
+        x = input[t] if noise.input is None else input[t] * noise.input[t] * noise.scale
         block_input = x
         for i, (u, w, b) in enumerate(weights):
             if blocks.starts(i):
@@ -43,6 +43,6 @@ def run(
             h[i] = f(torch.nn.functional.linear(past, w) + torch.nn.functional.linear(x, u, b))
             if blocks.has_skip(i):
                 h[i] = h[i] + skip_scale * block_input
-            x = h[i] if noise.output is None else h[i] * noise.output[i, t]
+            x = h[i] if noise.output is None else h[i] * noise.output[i, t] * noise.scale
         outputs.append(x)
     return torch.stack(outputs), torch.stack(h)

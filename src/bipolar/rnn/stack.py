@@ -12,12 +12,12 @@ from bipolar.channelwise import ChannelActivation
 from bipolar.gain import gain
 from bipolar.pattern import Pattern, check_pattern, signs
 from bipolar.registry import get_activation
-from bipolar.rnn import reference, scan
+from bipolar.rnn import reference, wavefront
 from bipolar.rnn.blocks import Blocks
 from bipolar.rnn.derivative import kernel_of
 from bipolar.rnn.noise import SILENCE, draw_noise
 
-Backend = Literal["auto", "reference", "scan"]
+Backend = Literal["auto", "reference", "wavefront"]
 
 
 class StackedRNN(nn.Module):
@@ -60,7 +60,7 @@ class StackedRNN(nn.Module):
         gamma: the share of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
             :math:`U_i x_i(t)`. Default: 0.5
         pattern: which units a bipolar f flips, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
-        backend: ``"scan"``, layer by layer with a backward pass of its own; ``"reference"``, cell by cell in plain
+        backend: ``"wavefront"``, layer by layer with a backward pass of its own; ``"reference"``, cell by cell in plain
             autograd, for any f and with second derivatives; or ``"auto"``, the first where the derivative of f follows
             from its output. Default: ``"auto"``
 
@@ -143,8 +143,8 @@ class StackedRNN(nn.Module):
         self.backend: Backend = backend
         self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
         self.activation = _activation(nonlinearity, pattern)
-        if backend == "scan" and kernel_of(self.activation) is None:
-            raise ValueError(f"backend: 'scan' does not know the derivative of {nonlinearity!r}; use 'auto'")
+        if backend == "wavefront" and kernel_of(self.activation) is None:
+            raise ValueError(f"backend: 'wavefront' does not know the derivative of {nonlinearity!r}; use 'auto'")
         self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
         for i in range(num_layers):
             shapes: dict[str, tuple[int, ...]] = {
@@ -219,7 +219,7 @@ class StackedRNN(nn.Module):
             sign = None
             if isinstance(self.activation, ChannelActivation):
                 sign = signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
-            output, h = scan.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
+            output, h = wavefront.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
         if not batched:
             return output.squeeze(1), h.squeeze(1)
         return output.transpose(0, 1) if self.batch_first else output, h
