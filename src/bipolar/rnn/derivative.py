@@ -1,9 +1,10 @@
 """The activations whose derivative follows from their output: those that the fast path can take."""
 
+import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bipolar import activations, kernels
 from bipolar.functional import SELU_ALPHA, SELU_SCALE
@@ -21,6 +22,25 @@ def tanh() -> kernels.Kernel:
     )
 
 
+def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> kernels.Kernel:
+    """As :func:`bipolar.kernels.elu`, but twice as fast on a CPU: torch's exp2 is, against its expm1.
+
+    The difference to torch's ELU is a rounding error of the order of that of 1, not of the result: less than 2e-7.
+    """
+    kernel = kernels.elu(alpha, scale, input_scale)
+
+    def forward_(u: Tensor) -> Tensor:
+        if u.device.type != "cpu" or u.dtype not in (torch.float32, torch.float64):
+            return kernel.forward_(u)
+        negative = torch.clamp_max(u, 0).mul_(input_scale * math.log2(math.e)).exp2_().sub_(1)
+        u.clamp_min_(0)
+        if scale != 1:
+            u.mul_(scale)
+        return u.add_(negative, alpha=alpha * scale)
+
+    return kernel._replace(forward_=forward_)
+
+
 def kernel_of(activation: Any) -> kernels.Kernel | None:
     """The plain kernel of an activation module, plain or bipolar; None if its output does not tell the derivative."""
     kernel: kernels.Kernel | None = None
@@ -28,11 +48,11 @@ def kernel_of(activation: Any) -> kernels.Kernel | None:
         case nn.ReLU() | activations.BReLU():
             kernel = kernels.relu()
         case nn.ELU() | activations.BELU():
-            kernel = kernels.elu(activation.alpha)
+            kernel = elu(activation.alpha)
         case nn.SELU() | activations.BSELU():
-            kernel = kernels.elu(SELU_ALPHA, SELU_SCALE)
+            kernel = elu(SELU_ALPHA, SELU_SCALE)
         case nn.CELU() | activations.BCELU():
-            kernel = kernels.elu(activation.alpha, 1.0, 1.0 / activation.alpha)
+            kernel = elu(activation.alpha, 1.0, 1.0 / activation.alpha)
         case nn.LeakyReLU() | activations.BLeakyReLU():
             kernel = kernels.leaky_relu(activation.negative_slope)
         case nn.Tanh():

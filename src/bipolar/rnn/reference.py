@@ -32,8 +32,7 @@ def run(
     h = list(state.unbind(0))
     outputs = []
     for t in range(input.size(0)):
-        x = input[t] if noise.input is None else input[t] * noise.input[t] * noise.scale
-        block_input = x
+        x = block_input = input[t]
         for i, (u, w, b) in enumerate(weights):
             if blocks.starts(i):
                 block_input = x
@@ -43,6 +42,6 @@ def run(
             h[i] = f(torch.nn.functional.linear(past, w) + torch.nn.functional.linear(x, u, b))
             if blocks.has_skip(i):
                 h[i] = h[i] + skip_scale * block_input
-            x = h[i] if noise.output is None else h[i] * noise.output[i, t] * noise.scale
+            x = h[i] if noise.output is None else h[i] * noise.output_at(i, t, len(weights), len(input)) * noise.scale
         outputs.append(x)
     return torch.stack(outputs), torch.stack(h)

@@ -12,12 +12,12 @@ from bipolar.channelwise import ChannelActivation
 from bipolar.gain import gain
 from bipolar.pattern import Pattern, check_pattern, signs
 from bipolar.registry import get_activation
-from bipolar.rnn import reference, wavefront
+from bipolar.rnn import reference, scan, wavefront
 from bipolar.rnn.blocks import Blocks
 from bipolar.rnn.derivative import kernel_of
-from bipolar.rnn.noise import SILENCE, draw_noise
+from bipolar.rnn.noise import SILENCE, Dice, draw_noise, dropped_out
 
-Backend = Literal["auto", "reference", "wavefront"]
+Backend = Literal["auto", "reference", "scan", "wavefront"]
 
 
 class StackedRNN(nn.Module):
@@ -143,8 +143,8 @@ class StackedRNN(nn.Module):
         self.backend: Backend = backend
         self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
         self.activation = _activation(nonlinearity, pattern)
-        if backend == "wavefront" and kernel_of(self.activation) is None:
-            raise ValueError(f"backend: 'wavefront' does not know the derivative of {nonlinearity!r}; use 'auto'")
+        if backend in ("scan", "wavefront") and kernel_of(self.activation) is None:
+            raise ValueError(f"backend: {backend!r} does not know the derivative of {nonlinearity!r}; use 'auto'")
         self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
         for i in range(num_layers):
             shapes: dict[str, tuple[int, ...]] = {
@@ -202,15 +202,17 @@ class StackedRNN(nn.Module):
         h = self._initial_state(x, state, batched)
         noise = SILENCE
         if self.training:
+            dice = Dice(generator, x.device)
+            x = dropped_out(x, self.dropout, dice)
             noise = draw_noise(
                 x,
                 self.num_layers,
                 self.hidden_size,
                 self.blocks.count,
+                dice,
                 dropout=self.dropout,
                 recurrent_dropout=self.recurrent_dropout,
                 block_dropout=self.block_dropout,
-                generator=generator,
             )
         kernel = None if self.backend == "reference" else kernel_of(self.activation)
         if kernel is None:
@@ -219,7 +221,8 @@ class StackedRNN(nn.Module):
             sign = None
             if isinstance(self.activation, ChannelActivation):
                 sign = signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
-            output, h = wavefront.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
+            fast = scan if self.backend == "scan" or (self.backend == "auto" and self.hidden_size >= 512) else wavefront
+            output, h = fast.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
         if not batched:
             return output.squeeze(1), h.squeeze(1)
         return output.transpose(0, 1) if self.batch_first else output, h
