@@ -16,7 +16,7 @@ from bipolar.activations import (
 )
 from bipolar.gain import gain, moments
 from bipolar.init import mirrored_
-from bipolar.lsuv import LSUVError, LSUVReport, lsuv_
+from bipolar.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
 from bipolar.probe import Probe, probe
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
@@ -47,6 +47,7 @@ __all__ = [
     "get_activation",
     "list_activations",
     "lsuv_",
+    "lsuv_rnn_",
     "mirrored_",
     "moments",
     "probe",

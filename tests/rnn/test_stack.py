@@ -180,7 +180,10 @@ def test_any_activation_is_welcome() -> None:
         ({"nonlinearity": "beelu"}, "no activation is called 'beelu'; did you mean"),
         ({"pattern": "odd"}, "pattern: expected one of"),
         ({"backend": "gpu"}, "backend: expected one of 'auto', 'reference', 'scan', 'wavefront', got 'gpu'"),
-        ({"backend": "wavefront", "nonlinearity": "gelu"}, "backend: 'wavefront' does not know the derivative of 'gelu'"),
+        (
+            {"backend": "wavefront", "nonlinearity": "gelu"},
+            "backend: 'wavefront' does not know the derivative of 'gelu'",
+        ),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -18,14 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
 from bipolar.gain import Statistic, check_statistic
-from bipolar.lsuv import recurrent
-from bipolar.lsuv.report import LSUVReport, LSUVRow
+from bipolar.lsuv.report import LSUVError, LSUVReport, LSUVRow
 from bipolar.lsuv.scale import Meter
-from bipolar.lsuv.sequential import LSUVError, SequentialPass
+from bipolar.lsuv.sequential import RECURRENT, SequentialPass
+from bipolar.lsuv.stacked import lsuv_rnn_
 from bipolar.lsuv.weights import Weights
 from bipolar.state import call, restored, tensors_in, unwrapped
 
-__all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_"]
+__all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_", "lsuv_rnn_"]
 
 LAYERS = (
     nn.Linear,
@@ -35,7 +35,7 @@ LAYERS = (
     nn.ConvTranspose1d,
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
-    *recurrent.LAYERS,
+    *RECURRENT,
 )
 
 Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
@@ -66,7 +66,7 @@ def lsuv_(
     by Eidnes & Nøkland), or nothing (``at="output"``, as in the LSUV paper, and wherever something else follows first:
     an addition, a norm, a pooling, an activation such as tanh whose output cannot have unit variance).
     The report says for each layer which it was. Recurrent layers of torch are scaled at the input of their gates
-    (:mod:`bipolar.lsuv.recurrent`).
+    (:mod:`bipolar.lsuv.recurrent`), a :class:`~bipolar.StackedRNN` by :func:`~bipolar.lsuv_rnn_`.
 
     A plain activation has a mean, and variance does not count it: plain ReLU ends up with a second moment of 1.47 where
     bipolar ReLU has 1. With ``target="second_moment"`` both start alike.
@@ -204,7 +204,7 @@ def _left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Modul
                 owners[id(parameter)].append(name)
     notes: dict[nn.Module, str] = {}
     for layer in layers:
-        recurrence = isinstance(layer, recurrent.LAYERS)
+        recurrence = isinstance(layer, RECURRENT)
         names = ["weight"]
         if recurrence:
             names = [name for name in layer._parameters if name.startswith("weight")]

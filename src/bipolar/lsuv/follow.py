@@ -64,7 +64,7 @@ def as_activation(
     """The call as a function of ``tensor`` alone, if it is an activation; else None."""
     if func not in ACTIVATIONS and not (func in (tF.hardtanh, tF.hardtanh_) and _range(args, kwargs) > 2):
         return None
-    if func is F.bipolar and not _is_unbounded(args[0] if args else kwargs["f"]):
+    if func is F.bipolar and not is_unbounded(args[0] if args else kwargs["f"]):
         return None
 
     def f(other: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def as_activation(
     return f
 
 
-def _is_unbounded(f: Callable[[Tensor], Tensor]) -> bool:
+def is_unbounded(f: Callable[[Tensor], Tensor]) -> bool:
     """Whether a function of anyone's goes beyond all bounds, judged by two points."""
     with torch.no_grad():
         return bool(f(torch.tensor([[-1e6, 1e6]])).abs().max() > 1e3)

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from bipolar.table import text_table
 
 
+class LSUVError(RuntimeError):
+    """LSUV could not initialise a model; the message names the layer and the reason."""
+
+
 @dataclass(frozen=True)
 class LSUVRow:
     """One layer: the statistic before and after, the factor its weight was multiplied by, how many measurements were

@@ -12,14 +12,14 @@ from torch.overrides import TorchFunctionMode
 
 from bipolar.lsuv import recurrent
 from bipolar.lsuv.follow import as_activation, is_identity, is_metadata
-from bipolar.lsuv.report import LSUVRow
+from bipolar.lsuv.report import LSUVError, LSUVRow
 from bipolar.lsuv.scale import Meter, Solution, UnsolvableError, solve
+from bipolar.lsuv.stacked import scale_stack
 from bipolar.lsuv.weights import Weights
+from bipolar.rnn.stack import StackedRNN
 from bipolar.state import tensors_in
 
-
-class LSUVError(RuntimeError):
-    """LSUV could not initialise a model; the message names the layer and the reason."""
+RECURRENT = (*recurrent.LAYERS, StackedRNN)
 
 
 class Pending(NamedTuple):
@@ -91,6 +91,11 @@ class SequentialPass(TorchFunctionMode):
             self._add(LSUVRow(name, _kind(layer), note=self.notes[layer]))
             return
         self.owner |= {id(weight): name for weight in weights}
+        if isinstance(layer, StackedRNN):
+            samples = _input(args, kwargs).reshape(-1, layer.input_size)
+            for row in scale_stack(layer, samples, f"{name}.", self.meter, self.weights, self.tol, self.max_iter):
+                self._add(row)
+            return
         if isinstance(layer, recurrent.LAYERS):
             self._scale_recurrent(name, layer, _input(args, kwargs))
             return
@@ -101,7 +106,7 @@ class SequentialPass(TorchFunctionMode):
 
     def after_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         """A hook: runs after each call of a layer."""
-        if self.calls[layer] == 1 and layer not in self.notes and not isinstance(layer, recurrent.LAYERS):
+        if self.calls[layer] == 1 and layer not in self.notes and not isinstance(layer, RECURRENT):
             version = _input(args, kwargs)._version
             self.pending[id(output)] = Pending(weakref.ref(output), layer, args, kwargs, version)
 

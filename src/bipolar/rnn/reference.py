@@ -13,10 +13,11 @@ def run(
     input: Tensor,
     state: Tensor,
     weights: Sequence[tuple[Tensor, Tensor, Tensor | None]],
-    f: Callable[[Tensor], Tensor],
     blocks: Blocks,
     skip_scale: float,
     noise: Noise,
+    *,
+    f: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
     """The outputs (time, batch, hidden_size) and the last states (num_layers, batch, hidden_size).
 
@@ -24,10 +25,10 @@ def run(
         input: (time, batch, input_size)
         state: (num_layers, batch, hidden_size)
         weights: for each layer U (from below), W (from the step before) and b
-        f: the activation, on (batch, hidden_size)
         blocks: which layers form a block
         skip_scale: the paper's alpha
         noise: the masks of this pass
+        f: the activation, on (batch, hidden_size)
     """
     h = list(state.unbind(0))
     outputs = []

@@ -21,11 +21,12 @@ def run(
     input: Tensor,
     state: Tensor,
     weights: Sequence[tuple[Tensor, Tensor, Tensor | None]],
-    kernel: Kernel,
-    sign: Tensor | None,
     blocks: Blocks,
     skip_scale: float,
     noise: Noise,
+    *,
+    kernel: Kernel,
+    sign: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`bipolar.rnn.reference.run`, for an activation S f(S x) given by ``kernel`` and ``sign``, the diagonal
     of S (None for a plain one)."""

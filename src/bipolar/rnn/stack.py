@@ -1,12 +1,14 @@
 """StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import checkpoint
 
 from bipolar.channelwise import ChannelActivation
 from bipolar.gain import gain
@@ -15,9 +17,16 @@ from bipolar.registry import get_activation
 from bipolar.rnn import reference, scan, wavefront
 from bipolar.rnn.blocks import Blocks
 from bipolar.rnn.derivative import kernel_of
-from bipolar.rnn.noise import SILENCE, Dice, draw_noise, dropped_out
+from bipolar.rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
 
-Backend = Literal["auto", "reference", "scan", "wavefront"]
+Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
+Weights: TypeAlias = Sequence[tuple[Tensor, Tensor, Tensor | None]]
+
+# a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
+_scan, _wavefront = torch.compiler.disable(scan.run), torch.compiler.disable(wavefront.run)
+
+#: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
+WIDE = 512
 
 
 class StackedRNN(nn.Module):
@@ -60,9 +69,13 @@ class StackedRNN(nn.Module):
         gamma: the share of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
             :math:`U_i x_i(t)`. Default: 0.5
         pattern: which units a bipolar f flips, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
-        backend: ``"wavefront"``, layer by layer with a backward pass of its own; ``"reference"``, cell by cell in plain
-            autograd, for any f and with second derivatives; or ``"auto"``, the first where the derivative of f follows
-            from its output. Default: ``"auto"``
+        recompute: whether to keep only what enters a group of blocks, and to compute the rest anew in the backward
+            pass: memory grows with the root of the depth instead of the depth, for a third more time.
+            Default: ``False``
+        backend: ``"wavefront"`` and ``"scan"``, the fast ones with a backward pass of their own, along the diagonals of
+            layers and time or layer by layer; ``"reference"``, cell by cell in plain autograd, for any f and with
+            second derivatives; or ``"auto"``, what fits: a fast one where the derivative of f follows from its output.
+            Default: ``"auto"``
 
     Inputs: input, state
         - **input**: (time, batch, input_size), or (batch, time, input_size) with ``batch_first``, or (time, input_size)
@@ -103,6 +116,7 @@ class StackedRNN(nn.Module):
         block_dropout: float = 0.0,
         gamma: float = 0.5,
         pattern: Pattern = "alternate",
+        recompute: bool = False,
         backend: Backend = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -140,6 +154,7 @@ class StackedRNN(nn.Module):
         self.block_dropout = block_dropout
         self.gamma = gamma
         self.pattern: Pattern = pattern
+        self.recompute = recompute
         self.backend: Backend = backend
         self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
         self.activation = _activation(nonlinearity, pattern)
@@ -172,7 +187,7 @@ class StackedRNN(nn.Module):
             if b is not None:
                 nn.init.zeros_(b)
 
-    def layers(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    def layers(self) -> Weights:
         """For each layer its U, W and b."""
         return [
             (
@@ -196,7 +211,8 @@ class StackedRNN(nn.Module):
                 f"got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 3
-        x = input.unsqueeze(1) if not batched else input.transpose(0, 1) if self.batch_first else input
+        x, state, weights = _under_autocast(input, state, self.layers())
+        x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
         if not x.size(0):
             raise ValueError(f"input: expected at least one time step, got shape {tuple(input.shape)}")
         h = self._initial_state(x, state, batched)
@@ -214,18 +230,102 @@ class StackedRNN(nn.Module):
                 recurrent_dropout=self.recurrent_dropout,
                 block_dropout=self.block_dropout,
             )
-        kernel = None if self.backend == "reference" else kernel_of(self.activation)
-        if kernel is None:
-            output, h = reference.run(x, h, self.layers(), self.activation, self.blocks, self.skip_scale, noise)
-        else:
-            sign = None
-            if isinstance(self.activation, ChannelActivation):
-                sign = signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
-            fast = scan if self.backend == "scan" or (self.backend == "auto" and self.hidden_size >= 512) else wavefront
-            output, h = fast.run(x, h, self.layers(), kernel, sign, self.blocks, self.skip_scale, noise)
+        with torch.autocast(x.device.type, enabled=False):
+            output, h = self._run(x, h, weights, noise)
         if not batched:
             return output.squeeze(1), h.squeeze(1)
         return output.transpose(0, 1) if self.batch_first else output, h
+
+    def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Noise) -> tuple[Tensor, Tensor]:
+        """All layers, on (time, batch, input_size): at once, or by groups of blocks that are computed anew later."""
+        run = self._runner(x)
+        if not (self.recompute and torch.is_grad_enabled()):
+            return run(x, state, weights, self.blocks, self.skip_scale, noise)
+        every, layers, steps = self.skip_every or 1, self.num_layers, len(x)
+        size = every * max(1, round(math.sqrt(layers) / every))
+        states = []
+        for low in range(0, layers, size):
+            high = min(low + size, layers)
+            blocks = Blocks(high - low, self.skip_every, same_width=low > 0 or self.blocks.same_width)
+            arguments = (
+                x,
+                state[low:high],
+                weights[low:high],
+                blocks,
+                self.skip_scale,
+                noise.within(low, high, every, layers, steps),
+            )
+            x, last = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
+            states.append(last)
+        return x, torch.cat(states)
+
+    def _runner(self, x: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+        """The backend for this input."""
+        kernel = kernel_of(self.activation)
+        if self.backend == "reference" or kernel is None or not _is_eager(x):
+            return partial(reference.run, f=self.activation)
+        wide = self.hidden_size >= WIDE if self.backend == "auto" else self.backend == "scan"
+        return partial(_scan if wide else _wavefront, kernel=kernel, sign=self._sign(x))
+
+    def _sign(self, x: Tensor) -> Tensor | None:
+        """The diagonal of S, if f is bipolar."""
+        if not isinstance(self.activation, ChannelActivation):
+            return None
+        return signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
+
+    @torch.no_grad()
+    def step(self, input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One time step without autograd or dropout, for generation.
+
+        Args:
+            input: (batch, input_size) or (input_size)
+            state: (num_layers, batch, hidden_size) or (num_layers, hidden_size). Default: zeros
+
+        Returns:
+            output, of shape (batch, hidden_size) or (hidden_size), and the new state
+
+        Examples::
+
+            >>> rnn = bipolar.StackedRNN(16, 32, num_layers=8)
+            >>> output, state = rnn.step(torch.randn(4, 16))
+            >>> output, state = rnn.step(torch.randn(4, 16), state)
+            >>> output.shape, state.shape
+            (torch.Size([4, 32]), torch.Size([8, 4, 32]))
+        """
+        if input.ndim not in (1, 2) or input.size(-1) != self.input_size:
+            raise ValueError(
+                f"input: expected (batch, {self.input_size}) or ({self.input_size},), got shape {tuple(input.shape)}"
+            )
+        batched = input.ndim == 2
+        x = input if batched else input.unsqueeze(0)
+        h = self._initial_state(x.unsqueeze(0), state, batched)
+        kernel, sign, f = kernel_of(self.activation), self._sign(x), self.activation
+        if kernel is not None:
+            f = kernel.forward_ if sign is None else lambda z: kernel.forward_(z.mul_(sign)).mul_(sign)
+        block_input, states = x, []
+        for i, (u, w, b) in enumerate(self.layers()):
+            if self.blocks.starts(i):
+                block_input = x
+            x = f(torch.nn.functional.linear(x, u, b).addmm_(h[i], w.mT))
+            if self.blocks.has_skip(i):
+                x = x.add(block_input, alpha=self.skip_scale)
+            states.append(x)
+        last = torch.stack(states)
+        return (x, last) if batched else (x.squeeze(0), last.squeeze(1))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Takes the parameters of an ``nn.RNN``, too, which has two biases a layer: it is their sum that acts."""
+        pairs = [(f"{prefix}bias_ih_l{i}", f"{prefix}bias_hh_l{i}") for i in range(self.num_layers)]
+        if self.bias and all(name in state_dict for pair in pairs for name in pair):
+            if self.skip_every is not None or self.nonlinearity not in ("tanh", "relu"):
+                cast(list[str], args[-1]).append(
+                    "these are the parameters of an nn.RNN, which is a StackedRNN with skip_every=None and "
+                    f"nonlinearity='tanh' or 'relu'; here skip_every={self.skip_every}, "
+                    f"nonlinearity={self.nonlinearity!r}"
+                )
+            for i, (ih, hh) in enumerate(pairs):
+                state_dict[f"{prefix}bias_l{i}"] = state_dict.pop(ih) + state_dict.pop(hh)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _initial_state(self, x: Tensor, state: Tensor | None, batched: bool) -> Tensor:
         expected = (self.num_layers, x.size(1), self.hidden_size)
@@ -250,6 +350,8 @@ class StackedRNN(nn.Module):
             "block_dropout": 0.0,
             "gamma": 0.5,
             "pattern": "alternate",
+            "recompute": False,
+            "backend": "auto",
         }
         return text + "".join(
             f", {name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value
@@ -266,3 +368,22 @@ def _activation(nonlinearity: str | Callable[[Tensor], Tensor], pattern: Pattern
     if isinstance(activation, ChannelActivation):
         activation.dim, activation.pattern = -1, pattern
     return activation
+
+
+def _under_autocast(input: Tensor, state: Tensor | None, weights: Weights) -> tuple[Tensor, Tensor | None, Weights]:
+    """Everything in the precision that autocast asks for, if it is on."""
+    kind = input.device.type
+    if not torch.is_autocast_enabled(kind):
+        return input, state, weights
+    dtype = torch.get_autocast_dtype(kind)
+    lower = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
+    return input.to(dtype), None if state is None else state.to(dtype), lower
+
+
+def _is_eager(x: Tensor) -> bool:
+    """Whether a hand-written backward pass can be used: not for export, forward-mode, or a transform of torch.func."""
+    return not (
+        torch.compiler.is_exporting()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad.unpack_dual(x).tangent is not None
+    )

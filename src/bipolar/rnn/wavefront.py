@@ -1,7 +1,7 @@
 r"""The stack along its diagonals, with a hand-written backward pass.
 
-The cell of layer i at time t needs those of layer i - 1 at t and of layer i at t - 1. So all cells with i + t = d can be
-computed together: a *front* that moves up the layers and on in time.
+The cell of layer i at time t needs those of layer i - 1 at t and of layer i at t - 1. So all cells with i + t = d can
+be computed together: a *front* that moves up the layers and on in time.
 
 What makes it fast:
 
@@ -30,18 +30,19 @@ def run(
     input: Tensor,
     state: Tensor,
     weights: Sequence[tuple[Tensor, Tensor, Tensor | None]],
-    kernel: Kernel,
-    sign: Tensor | None,
     blocks: Blocks,
     skip_scale: float,
     noise: Noise,
+    *,
+    kernel: Kernel,
+    sign: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`bipolar.rnn.reference.run`, for an activation S f(S x) given by ``kernel`` and ``sign``, the diagonal
     of S (None for a plain one)."""
     sign = input.new_ones(state.size(2)) if sign is None else sign
     plan = _Plan(len(input), blocks, skip_scale * noise.scale, noise, kernel, sign, torch.is_grad_enabled())
     parameters = [p for kind in zip(*weights, strict=True) for p in kind]  # all U, all W, all b
-    return cast(tuple[Tensor, Tensor], _Wavefront.apply(input, state, plan, *parameters))
+    return cast(tuple[Tensor, Tensor], cast(Any, _Wavefront).apply(input, state, plan, *parameters))
 
 
 class _Plan(NamedTuple):

@@ -1,0 +1,157 @@
+r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) \sim \mathcal{N}(0, 1)`."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from bipolar.gain import Statistic, check_statistic
+from bipolar.lsuv.follow import is_unbounded
+from bipolar.lsuv.report import LSUVError, LSUVReport, LSUVRow
+from bipolar.lsuv.scale import Meter, Solution, UnsolvableError, solve
+from bipolar.lsuv.weights import Weights
+from bipolar.rnn.stack import StackedRNN
+from bipolar.state import unwrapped
+
+
+def lsuv_rnn_(
+    rnn: StackedRNN,
+    input: Tensor,
+    *,
+    target: Statistic = "variance",
+    tol: float = 1e-3,
+    max_iter: int = 40,
+    generator: torch.Generator | None = None,
+) -> LSUVReport:
+    r"""Initialises a stack by layer-sequential unit variance, in place: layer by layer, in one time step.
+
+    Layer i is fed with what the layers below make of ``input``, and with :math:`h_i(t-1) \sim \mathcal{N}(0, 1)`. Its
+    weights are replaced by :math:`s W_i` and :math:`s U_i`, with the common scale s for which
+
+    .. math::
+        \text{Var}\left[ f(s W_i h_i(t-1) + s U_i x_i(t) + b_i) \; [\, + \, \alpha h_{i-k}(t) \,] \right] = 1
+
+    over all elements of :math:`h_i(t)`, skip included. Before that the two are weighted so that the share ``gamma`` of
+    the variance of their sum comes from :math:`W_i` and the rest from :math:`U_i`, whatever their widths: from equal
+    shares, that is the paper's :math:`W_i' = W_i \sqrt{2 \gamma}`, :math:`U_i' = U_i \sqrt{2 (1 - \gamma)}`.
+
+    The skip alone brings a variance of :math:`\alpha^2`, 0.98 in the paper, and leaves the layer the rest. Where it
+    leaves nothing, there is no scale to find: the layer keeps its weights, and its rows of the report say so. Where f
+    is bounded (tanh), it is the input of f that is given unit variance.
+
+    Args:
+        rnn: the stack
+        input: (batch, input_size); it is standardised, to a mean of 0 and a variance of 1 over all its elements
+        target: what is made 1, ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
+        tol: how far from 1 it may stay. Default: 1e-3
+        max_iter: how many measurements a layer may take. Default: 40
+        generator: where the states come from. Default: torch's global generator
+
+    Returns:
+        A report with two rows for each layer, one for each weight; it prints as a table.
+
+    Raises:
+        LSUVError: if a layer cannot be initialised; nothing is changed then.
+
+    Examples::
+
+        >>> rnn = bipolar.StackedRNN(64, 64, num_layers=12)
+        >>> report = bipolar.lsuv_rnn_(rnn, torch.randn(128, 64))
+        >>> max(abs(row.after - 1) for row in report) < 1e-3
+        True
+    """
+    check_statistic("target", target)
+    if not tol > 0:
+        raise ValueError(f"tol: expected a positive number, got {tol}")
+    group = rnn.process_group if isinstance(rnn, DistributedDataParallel) else None
+    stack = unwrapped(rnn)
+    if not isinstance(stack, StackedRNN):
+        raise TypeError(f"rnn: expected a StackedRNN, got {type(stack).__name__}; for any other model there is lsuv_")
+    if input.ndim != 2 or input.size(1) != stack.input_size or not len(input):
+        raise ValueError(f"input: expected (batch, {stack.input_size}), got shape {tuple(input.shape)}")
+    weights = Weights(group, generator)
+    try:
+        with torch.no_grad():
+            rows = scale_stack(stack, input, "", Meter(target, group), weights, tol, max_iter)
+    except BaseException:
+        weights.undo()
+        raise
+    return LSUVReport(target, "activation", rows)
+
+
+def scale_stack(
+    rnn: StackedRNN, input: Tensor, prefix: str, meter: Meter, weights: Weights, tol: float, max_iter: int
+) -> list[LSUVRow]:
+    """Scales the weights of a stack for an input of shape (samples, input_size)."""
+    x = _standardised(input, meter)
+    f, where = (rnn.activation, "state") if is_unbounded(rnn.activation) else (torch.nn.Identity(), "input of f")
+    block_input, rows = x, []
+    for i, (u, w, b) in enumerate(rnn.layers()):
+        if rnn.blocks.starts(i):
+            block_input = x
+        device = x.device if weights.generator is None else weights.generator.device
+        past = torch.randn(len(x), rnn.hidden_size, generator=weights.generator, device=device).to(x)
+        vertical, horizontal = x @ u.to(x).mT, past @ w.to(x).mT
+        linear, factors = _shared(vertical, horizontal, rnn.gamma, meter, f"{prefix}layer {i}")
+        bias = 0.0 if b is None else b.to(x)
+        skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
+
+        def state(scale: float, linear: Tensor = linear, bias: Tensor | float = bias) -> Tensor:
+            return rnn.activation(linear * scale + bias)
+
+        def statistic(
+            scale: float, linear: Tensor = linear, bias: Tensor | float = bias, skip: Tensor | None = skip
+        ) -> float:
+            h = f(linear * scale + bias)
+            return meter(h if skip is None or where != "state" else h + skip)
+
+        note = ""
+        if skip is not None and where == "state" and statistic(0.0) > 1 - tol:
+            note = f"the skip alone has {statistic(0.0):.4g}: weights kept"
+            linear, factors = vertical + horizontal, (1.0, 1.0)
+            measured = meter(state(1.0, linear) + skip)
+            solution = Solution(measured, measured, 1.0, 1)
+        else:
+            try:
+                solution = solve(statistic, tol, max_iter)
+            except UnsolvableError as error:
+                raise LSUVError(f"{prefix}layer {i}: its {meter.target.replace('_', ' ')} {error}") from None
+        for name, factor in zip((f"weight_ih_l{i}", f"weight_hh_l{i}"), factors, strict=True):
+            scale = factor * solution.scale
+            if not note:
+                weights.set(rnn, name, weights.get(rnn, name) * scale)
+            row = solution._replace(scale=scale)
+            at = where if skip is None or where != "state" else "state, with skip"
+            rows.append(LSUVRow(f"{prefix}{name}", type(rnn).__name__, *row, at=at, note=note))
+        x = state(solution.scale, linear)
+        x = x if skip is None else x + skip
+    return rows
+
+
+def _shared(
+    vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, name: str
+) -> tuple[Tensor, tuple[float, float]]:
+    """U x and W h added so that W h brings ``gamma`` of the variance; and the factors of U and W that do this."""
+    sizes = meter(vertical), meter(horizontal)
+    for size, source, share in zip(sizes, ("U x", "W h"), (1 - gamma, gamma), strict=True):
+        if size == 0 and share > 0:
+            raise LSUVError(f"{name} is dead: its {source} is the same for every input")
+        if not math.isfinite(size):
+            raise LSUVError(f"{name}: its {source} gives NaN or infinity")
+    balance = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
+    factors = balance * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
+    return factors[0] * vertical + factors[1] * horizontal, factors
+
+
+def _standardised(input: Tensor, meter: Meter) -> Tensor:
+    x = input.detach()
+    x = x if x.dtype == torch.float64 else x.float()
+    if not meter.everywhere(bool(x.isfinite().all()), x.device):
+        raise LSUVError("input: there is NaN or infinity in it")
+    variance = Meter("variance", meter.group)(x)
+    if variance == 0:
+        raise LSUVError("input: all its values are the same, so it has no variance to hand on")
+    second_moment = Meter("second_moment", meter.group)(x)
+    mean = math.copysign(math.sqrt(max(second_moment - variance, 0.0)), float(x.mean()))
+    return (x - mean) / math.sqrt(variance)
