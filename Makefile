@@ -34,6 +34,8 @@ reproduce: setup
 bench: setup
 	$(BIN)/python -m benchmarks.activations
 	$(BIN)/python -m benchmarks.lsuv
+	$(BIN)/python -m benchmarks.rnn
+	$(BIN)/python -m benchmarks.generate
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

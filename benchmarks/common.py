@@ -1,30 +1,15 @@
 """What the benchmarks share: timing side by side, a table, and a place to record it."""
 
-import os
-import platform
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from bipolar.files import replacing
+from bipolar.lab.provenance import machine
+
+__all__ = ["best_of", "machine", "markdown_table", "record"]
 
 README = Path(__file__).with_name("README.md")
-
-
-def machine() -> str:
-    """One line that names the machine, as far as a measurement depends on it."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
-        model = found[1].strip() if found else model
-    return (
-        f"{model}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, "
-        f"{torch.get_num_threads()} threads, Python {platform.python_version()}, torch {torch.__version__}"
-    )
 
 
 def best_of(runs: Sequence[Callable[[], tuple[float, ...]]], rounds: int, at_least: float) -> list[tuple[float, ...]]:

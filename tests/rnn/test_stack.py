@@ -1,6 +1,7 @@
 """StackedRNN: the reference against the paper's formula, the fast path against the reference."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
+from bipolar.lab import depth
 from bipolar.rnn.derivative import kernel_of
 
 FAST = ["relu", "brelu", "elu", "belu", "leaky_relu", "bleaky_relu", "selu", "bselu", "celu", "bcelu", "tanh"]
@@ -25,6 +27,10 @@ def results(rnn: bipolar.StackedRNN, x: Tensor, state: Tensor | None, weights: t
     inputs = [x, *([] if state is None else [state]), *(p for p in rnn.parameters() if p.requires_grad)]
     gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
     return [output, last, *gradients]
+
+
+def gradients(rnn: bipolar.StackedRNN) -> list[Tensor]:
+    return [p.grad for p in rnn.parameters() if p.grad is not None]
 
 
 @given(
@@ -95,17 +101,202 @@ def test_the_reference_is_the_formula_of_the_paper() -> None:
     torch.testing.assert_close(state, torch.stack([layer[-1] for layer in h]))
 
 
-@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_without_skips_it_is_torchs_own(nonlinearity: str) -> None:
-    theirs = nn.RNN(5, 6, num_layers=3, nonlinearity=nonlinearity, batch_first=True)
-    ours = bipolar.StackedRNN(5, 6, 3, nonlinearity, skip_every=None, batch_first=True)
-    for i in range(3):
-        for name in ("weight_ih", "weight_hh"):
-            getattr(ours, f"{name}_l{i}").data = getattr(theirs, f"{name}_l{i}").data
-        getattr(ours, f"bias_l{i}").data = getattr(theirs, f"bias_ih_l{i}").data + getattr(theirs, f"bias_hh_l{i}").data
-    x, state = torch.randn(4, 7, 5), torch.randn(3, 4, 6)
-    torch.testing.assert_close(ours(x, state), theirs(x, state), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ours(x[0], state[:, 0])[0], theirs(x[0], state[:, 0])[0], rtol=1e-5, atol=1e-5)
+class TestTorchsOwn:
+    @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_without_skips_it_loads_and_equals_an_rnn(self, nonlinearity: str, bias: bool) -> None:
+        theirs = nn.RNN(5, 6, num_layers=3, nonlinearity=nonlinearity, batch_first=True, bias=bias)
+        ours = bipolar.StackedRNN(5, 6, 3, nonlinearity, skip_every=None, batch_first=True, bias=bias)
+        given = theirs.state_dict()
+        assert not any(ours.load_state_dict(given))  # nothing missing, nothing unexpected
+        assert ("bias_ih_l0" in given) == bias  # what was given is as it was
+        x, state = torch.randn(4, 7, 5), torch.randn(3, 4, 6)
+        torch.testing.assert_close(ours(x, state), theirs(x, state), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours(x[0], state[:, 0])[0], theirs(x[0], state[:, 0])[0], rtol=1e-5, atol=1e-5)
+
+    def test_within_a_model(self) -> None:
+        theirs, ours = (
+            nn.ModuleDict({"rnn": m}) for m in (nn.RNN(5, 6), bipolar.StackedRNN(5, 6, 1, "tanh", skip_every=None))
+        )
+        ours.load_state_dict(theirs.state_dict())
+        torch.testing.assert_close(ours["rnn"].bias_l0, theirs["rnn"].bias_ih_l0 + theirs["rnn"].bias_hh_l0)
+
+    def test_what_would_compute_something_else_is_refused(self) -> None:
+        theirs = nn.RNN(5, 6, num_layers=3)
+        for options in ({"skip_every": None}, {"nonlinearity": "tanh"}):
+            with pytest.raises(RuntimeError, match="which is a StackedRNN with skip_every=None and nonlinearity="):
+                bipolar.StackedRNN(5, 6, 3, **options).load_state_dict(theirs.state_dict())
+
+
+@pytest.mark.parametrize("backend", ["scan", "wavefront"])
+@pytest.mark.parametrize("nonlinearity", FAST)
+def test_the_fast_path_in_single_precision(backend: Any, nonlinearity: str) -> None:
+    """To 1e-5 of the largest value, against the reference in double precision."""
+    torch.manual_seed(0)
+    rnn = bipolar.StackedRNN(32, 32, 12, nonlinearity, backend=backend, **NOISE)
+    bipolar.lsuv_rnn_(rnn, torch.randn(64, 32))
+    reference = copy.deepcopy(rnn).double()
+    reference.backend = "reference"
+    x = torch.randn(10, 5, 32, requires_grad=True)
+    exact = results(reference, x.detach().double().requires_grad_(), None, (1.0, 1.0))
+    for ours, theirs in zip(results(rnn, x, None, (1.0, 1.0)), exact, strict=True):
+        assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("backend", ["reference", "scan", "wavefront"])
+def test_gradients(backend: Any) -> None:
+    rnn = bipolar.StackedRNN(3, 4, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **NOISE)
+
+    def run(x: Tensor, state: Tensor, *_: Tensor) -> Any:
+        return rnn(x, state, generator=torch.Generator().manual_seed(3))
+
+    x, state = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 2, 3), (5, 2, 4)))
+    assert torch.autograd.gradcheck(run, (x, state, *rnn.parameters()))
+
+
+class TestRecompute:
+    @pytest.mark.parametrize("backend", ["reference", "scan", "wavefront"])
+    @pytest.mark.parametrize("skip_every", [None, 2, 3])
+    def test_it_changes_nothing_but_what_is_kept(self, backend: Any, skip_every: int | None) -> None:
+        noise = NOISE if skip_every else {}
+        for inputs in (6, 4):
+            rnn = bipolar.StackedRNN(
+                inputs, 6, 17, skip_every=skip_every, backend=backend, dtype=torch.float64, **noise
+            )
+            twin = copy.deepcopy(rnn)
+            twin.recompute = True
+            x = torch.randn(5, 3, inputs, dtype=torch.float64, requires_grad=True)
+            state = torch.randn(17, 3, 6, dtype=torch.float64, requires_grad=True)
+            for ours, theirs in zip(results(twin, x, state, (1, 1)), results(rnn, x, state, (1, 1)), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+    def test_it_keeps_less(self) -> None:
+        def kept(recompute: bool) -> int:
+            rnn = bipolar.StackedRNN(8, 8, 64, recompute=recompute)
+            sizes: dict[int, int] = {}
+
+            def note(tensor: Tensor) -> Tensor:
+                sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                rnn(torch.randn(30, 16, 8, requires_grad=True))
+            return sum(sizes.values())
+
+        assert kept(True) < kept(False) / 4
+
+
+class TestStep:
+    @pytest.mark.parametrize("nonlinearity", [*FAST, "gelu", "bsilu"])
+    def test_steps_make_a_pass(self, nonlinearity: str) -> None:
+        rnn = bipolar.StackedRNN(6, 6, 9, nonlinearity, dtype=torch.float64, **NOISE).eval()
+        x, state = torch.randn(5, 3, 6, dtype=torch.float64), torch.randn(9, 3, 6, dtype=torch.float64)
+        expected, last = rnn(x, state)
+        rnn.train()  # a step has no dropout, ever
+        for t in range(5):
+            output, state = rnn.step(x[t], state)
+            torch.testing.assert_close(output, expected[t])
+        torch.testing.assert_close(state, last)
+        assert not output.requires_grad
+
+    def test_without_batch_and_state(self) -> None:
+        rnn, x = bipolar.StackedRNN(4, 6, 5).eval(), torch.randn(4)
+        output, state = rnn.step(x)
+        expected, last = rnn(x[None])
+        torch.testing.assert_close(output, expected[0])
+        torch.testing.assert_close(state, last)
+        output, state = rnn.step(x, state)
+        torch.testing.assert_close(output, rnn(torch.stack((x, x)))[0][1])
+
+    def test_what_it_is_given_stays(self) -> None:
+        rnn, x, state = bipolar.StackedRNN(4, 4, 5), torch.randn(2, 4), torch.randn(5, 2, 4)
+        before = x.clone(), state.clone()
+        rnn.step(x, state)
+        assert torch.equal(x, before[0])
+        assert torch.equal(state, before[1])
+
+    def test_bad_input(self) -> None:
+        rnn = bipolar.StackedRNN(4, 6, 5)
+        with pytest.raises(ValueError, match=r"input: expected \(batch, 4\) or \(4,\), got shape \(2, 3\)"):
+            rnn.step(torch.randn(2, 3))
+        with pytest.raises(ValueError, match=r"state: expected .* = \(5, 2, 6\), got \(4, 2, 6\)"):
+            rnn.step(torch.randn(2, 4), torch.randn(4, 2, 6))
+
+
+class TestSurroundings:
+    """What torch offers around a module works with this one."""
+
+    def test_autocast(self) -> None:
+        rnn, x = bipolar.StackedRNN(8, 8, 6), torch.randn(5, 3, 8)
+        expected = rnn(x)[0]
+        for backend in ("reference", "scan", "wavefront"):
+            rnn.backend = backend
+            with torch.autocast("cpu", torch.bfloat16):
+                output, state = rnn(x)
+                rnn(x, state)
+            assert output.dtype == state.dtype == torch.bfloat16
+            torch.testing.assert_close(output.float(), expected, rtol=0.1, atol=0.1)
+            output.float().sum().backward()
+            assert gradients(rnn)[0].dtype == torch.float32
+
+    @pytest.mark.filterwarnings("ignore:The .grad attribute")  # from within torch, at a graph break
+    def test_compile(self) -> None:
+        rnn, x = bipolar.StackedRNN(8, 8, 4), torch.randn(3, 2, 8)
+        compiled = torch.compile(rnn, backend="eager")
+        torch.testing.assert_close(compiled(x)[0], rnn(x)[0])
+
+    def test_export(self) -> None:
+        rnn, x = bipolar.StackedRNN(8, 8, 4).eval(), torch.randn(3, 2, 8)
+        exported = torch.export.export(rnn, (x,)).module()
+        torch.testing.assert_close(exported(x)[0], rnn(x)[0], rtol=1e-5, atol=1e-5)
+
+    def test_torch_func_and_forward_mode(self) -> None:
+        rnn = bipolar.StackedRNN(4, 4, 3, dtype=torch.float64)
+        x, direction = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+
+        def loss(x: Tensor) -> Tensor:
+            return rnn(x)[0].square().sum()
+
+        gradient = torch.func.grad(loss)(x)
+        slope = torch.func.jvp(loss, (x,), (direction,))[1]
+        torch.testing.assert_close(slope, (gradient * direction).sum())
+
+    def test_the_output_may_be_changed_in_place(self) -> None:
+        for backend in ("scan", "wavefront"):
+            rnn, x = bipolar.StackedRNN(4, 4, 5, "relu", backend=backend), torch.randn(3, 2, 4)
+            output, state = rnn(x)
+            (output.mul(2).sum() + state.mul(2).sum()).backward()
+            expected = [grad.clone() for grad in gradients(rnn)]
+            rnn.zero_grad()
+            output, state = rnn(x)
+            (output.mul_(2).sum() + state.mul_(2).sum()).backward()
+            assert all(torch.equal(ours, theirs) for ours, theirs in zip(gradients(rnn), expected, strict=True))
+
+    def test_a_graph_can_be_run_through_twice(self) -> None:
+        for backend in ("scan", "wavefront"):
+            rnn = bipolar.StackedRNN(4, 4, 5, backend=backend)
+            output = rnn(torch.randn(3, 2, 4))[0].sum()
+            output.backward(retain_graph=True)
+            once = [grad.clone() for grad in gradients(rnn)]
+            output.backward()
+            torch.testing.assert_close(gradients(rnn), [2 * grad for grad in once])
+
+    def test_without_gradients_states_are_not_kept(self) -> None:
+        rnn, x = bipolar.StackedRNN(8, 8, 9), torch.randn(40, 2, 8)
+        with torch.no_grad():
+            quick = rnn(x)[0]
+        torch.testing.assert_close(quick, rnn(x)[0])
+
+
+def test_a_very_deep_stack_trains() -> None:
+    """200 layers in place of the 1,000 in results/depth.json."""
+    report = depth.measure(layers=200, width=16, batch=16, window=8, steps=3)
+    assert report["largest_deviation_from_unit_variance"] <= 1e-3
+    norms = report["gradient_norms_by_step"]
+    assert len(norms) == 3
+    for step in norms:
+        assert all(math.isfinite(norm) and norm > 1e-3 * max(step) for norm in step)
+    assert report["losses"][-1] < report["losses"][0]
 
 
 class TestDropout:

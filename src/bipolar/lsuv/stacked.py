@@ -1,9 +1,10 @@
 r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) \sim \mathcal{N}(0, 1)`."""
 
+import copy
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bipolar.gain import Statistic, check_statistic
@@ -85,7 +86,9 @@ def scale_stack(
 ) -> list[LSUVRow]:
     """Scales the weights of a stack for an input of shape (samples, input_size)."""
     x = _standardised(input, meter)
-    f, where = (rnn.activation, "state") if is_unbounded(rnn.activation) else (torch.nn.Identity(), "input of f")
+    f, where = rnn.activation, "state"
+    if not is_unbounded(copy.deepcopy(f).cpu().float() if isinstance(f, nn.Module) else f, rnn.hidden_size):
+        f, where = nn.Identity(), "input of f"
     block_input, rows = x, []
     for i, (u, w, b) in enumerate(rnn.layers()):
         if rnn.blocks.starts(i):

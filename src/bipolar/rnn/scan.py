@@ -55,7 +55,7 @@ def run(
         if dropped is not None and blocks.has_skip(i):
             x = torch.where(dropped[:, None, None], block_input, x)
     last = torch.stack(states)
-    return (x, last) if sign is None else (x * sign, last * sign)
+    return (x.clone(), last) if sign is None else (x * sign, last * sign)
 
 
 class _Layer(torch.autograd.Function):

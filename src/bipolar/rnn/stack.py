@@ -302,11 +302,15 @@ class StackedRNN(nn.Module):
         kernel, sign, f = kernel_of(self.activation), self._sign(x), self.activation
         if kernel is not None:
             f = kernel.forward_ if sign is None else lambda z: kernel.forward_(z.mul_(sign)).mul_(sign)
-        block_input, states = x, []
+        block_input, past, states = x, h.unbind(0), []
         for i, (u, w, b) in enumerate(self.layers()):
             if self.blocks.starts(i):
                 block_input = x
-            x = f(torch.nn.functional.linear(x, u, b).addmm_(h[i], w.mT))
+            if len(x) == 1:  # matrix times vector: half the time
+                z = torch.mv(u, x[0]) if b is None else torch.addmv(b, u, x[0])
+                x = f(z.addmv_(w, past[i][0]).unsqueeze(0))
+            else:
+                x = f(torch.nn.functional.linear(x, u, b).addmm_(past[i], w.mT))
             if self.blocks.has_skip(i):
                 x = x.add(block_input, alpha=self.skip_scale)
             states.append(x)

@@ -1,0 +1,184 @@
+"""``bipolar.StackedRNN`` against the matrix products alone, ``nn.RNN`` and its own reference: time and memory.
+
+A training step (forward and backward) on the paper's shapes, batch 128, 50 time steps, in one run, all taking turns.
+The limit is the matrix products alone, in memory that is already there: for each layer one for all U x, T for W h, T
+for the gradient through time, one for the gradient on x and two for the weights. "share" is that time over a method's.
+Our stack is the paper's, bipolar ELU with skips every four layers; ``nn.RNN`` has no skips and a simpler activation.
+
+Memory is the growth of the peak resident memory in one training step, of a process of its own.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import bipolar
+from benchmarks.common import best_of, machine, markdown_table, record
+
+BATCH, STEPS = 128, 50
+SHAPES = {(4, 760): 0.85, (36, 256): 0.85, (144, 128): 0.80, (36, 64): 0.65}  # and the share we aim for
+NOISE = {"dropout": 0.05, "recurrent_dropout": 0.025, "block_dropout": 0.025}
+COMPILE_SECONDS = 120
+
+
+def products(layers: int, units: int) -> Callable[[], None]:
+    """The matrix products of a training step, and nothing else."""
+    x, h = torch.randn(STEPS, BATCH, units), torch.empty(STEPS, BATCH, units)
+    weight, gradient = torch.randn(units, units) / units**0.5, torch.empty(units, units)
+    flat, out, xs, hs = x.view(-1, units), torch.empty(STEPS * BATCH, units), x.unbind(0), h.unbind(0)
+
+    def run() -> None:
+        for _ in range(layers):
+            torch.mm(flat, weight.mT, out=out)
+            for a, b in zip(xs, hs, strict=True):
+                torch.mm(a, weight.mT, out=b)
+            for a, b in zip(xs, hs, strict=True):
+                torch.mm(a, weight, out=b)
+            torch.mm(flat, weight, out=out)
+            torch.mm(flat.mT, out, out=gradient)
+            torch.mm(flat.mT, out, out=gradient)
+
+    return run
+
+
+def training_step(model: Any, x: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        model.zero_grad()
+        output, _ = model(x)
+        output.backward(torch.ones_like(output))
+
+    return run
+
+
+def build(method: str, layers: int, units: int) -> nn.Module:
+    if method.startswith("nn.RNN"):
+        return nn.RNN(units, units, layers, nonlinearity=method.split()[1])
+    backend: Any = "reference" if "reference" in method else "auto"
+    noise: dict[str, Any] = NOISE if "dropout" in method else {}
+    return bipolar.StackedRNN(units, units, layers, backend=backend, **noise)
+
+
+METHODS = ("nn.RNN relu", "nn.RNN tanh", "reference", "ours", "reference, dropout", "ours, dropout")
+
+
+def peak_memory(method: str, layers: int, units: int) -> float:
+    """MiB by which a training step raises the peak of a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_memory, (method, layers, units))
+
+
+def _peak_memory(method: str, layers: int, units: int) -> float:
+    model, x = build(method, layers, units), torch.randn(STEPS, BATCH, units)
+    training_step(model, x[:1])()  # libraries and gradients are there
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    output, _ = model(x)
+    output.backward(torch.ones_like(output))
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def timed(run: Callable[[], None]) -> Callable[[], tuple[float]]:
+    def once() -> tuple[float]:
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start,)
+
+    return once
+
+
+def compare(layers: int, units: int, rounds: int, at_least: float) -> list[list[str]]:
+    x = torch.randn(STEPS, BATCH, units)
+    runs = [products(layers, units), *(training_step(build(method, layers, units), x) for method in METHODS)]
+    times = [seconds for (seconds,) in best_of([timed(run) for run in runs], rounds, at_least)]
+    names, limit = ["matrix products alone", *METHODS], times[0]
+    memory = [0.0, *(peak_memory(method, layers, units) for method in METHODS)]
+    rows = []
+    for name, seconds, mib in zip(names, times, memory, strict=True):
+        remarks = ""
+        if name == "ours":
+            share, relu = SHAPES[layers, units], times[names.index("nn.RNN relu")]
+            verdict = f"aim {share:.2f} {'met' if limit / seconds >= share else 'missed'}"
+            third = mib / memory[names.index("reference")]
+            remarks = f"{verdict}; nn.RNN relu takes {relu / seconds:.2f}x; memory {third:.2f} of the reference"
+        elif name == "ours, dropout":
+            remarks = f"{100 * (seconds / times[names.index('ours')] - 1):+.0f} % for dropout"
+        rows.append(
+            [
+                f"{layers} x {units}",
+                name,
+                f"{1000 * seconds:.0f}",
+                f"{limit / seconds:.2f}",
+                f"{mib:.0f}" if mib else "",
+                remarks,
+            ]
+        )
+    return rows
+
+
+def compiled_reference(layers: int, units: int) -> str:
+    """A sentence about the reference under ``torch.compile``, tried in a process that is given two minutes."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    process = context.Process(target=_compile, args=(layers, units, queue))
+    process.start()
+    process.join(COMPILE_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return f"{layers} x {units}: the reference under torch.compile was still compiling after {COMPILE_SECONDS} s."
+    if queue.empty():
+        return f"{layers} x {units}: the reference under torch.compile failed (exit code {process.exitcode})."
+    eager, compiled = queue.get()
+    return f"{layers} x {units}: the reference takes {eager:.0f} ms, and {compiled:.0f} ms under torch.compile."
+
+
+def _compile(layers: int, units: int, queue: "multiprocessing.queues.SimpleQueue[tuple[float, float]]") -> None:
+    model, x = build("reference", layers, units), torch.randn(STEPS, BATCH, units)
+    runs = [timed(training_step(model, x)), timed(training_step(torch.compile(model), x))]
+    eager, compiled = best_of(runs, 2, 0)
+    queue.put((1000 * eager[0], 1000 * compiled[0]))
+
+
+def growth(rounds: int) -> str:
+    """Time per layer against depth, at width 64."""
+    depths = (4, 12, 36, 100, 400)
+    x = torch.randn(STEPS, BATCH, 64)
+    runs = [timed(training_step(build("ours", layers, 64), x)) for layers in depths]
+    times = [seconds for (seconds,) in best_of(runs, rounds, 20)]
+    per_layer = [1000 * seconds / layers for seconds, layers in zip(times, depths, strict=True)]
+    listed = ", ".join(f"{layers} layers {ms:.2f}" for layers, ms in zip(depths, per_layer, strict=True))
+    spread = max(per_layer) / min(per_layer) - 1
+    return f"Milliseconds per layer at width 64: {listed}. Largest over smallest: {100 * spread:+.0f} % (aim: 10 %)."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=4, help="rounds at least, of which the best counts (default: 4)")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes minutes")
+    parser.add_argument("--record", action="store_true", help="write the tables into benchmarks/README.md too")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    rows = []
+    for layers, units in SHAPES:
+        print(f"measuring {layers} x {units} ...", flush=True)
+        rows += compare(layers, units, arguments.rounds, at_least=10)
+    notes = [growth(arguments.rounds)]
+    if not arguments.no_compile:
+        notes += [compiled_reference(layers, units) for layers, units in ((4, 760), (36, 64))]
+    head = f"{machine()}; float32, batch {BATCH}, {STEPS} steps; best of {arguments.rounds} rounds or more."
+    table = markdown_table(["layers x units", "method", "ms", "share", "MiB", "remarks"], rows)
+    text = "\n\n".join([head, table, *notes])
+    print(text)
+    if arguments.record:
+        record("rnn", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The paper's LSUV for the recurrent stack, against a measurement of its own."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bipolar
+
+
+def states(rnn: bipolar.StackedRNN, x: Tensor, seed: int) -> list[Tensor]:
+    """Each layer's state after one time step from N(0, 1) states: by the module itself."""
+    generator = torch.Generator().manual_seed(seed)
+    past = torch.stack([torch.randn(len(x), rnn.hidden_size, generator=generator) for _ in range(rnn.num_layers)])
+    with torch.no_grad():
+        return list(rnn.eval()(x.unsqueeze(0), past.to(x))[1])
+
+
+def standardised(*shape: int) -> Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (x - x.mean()) / x.std(correction=0)
+
+
+@pytest.mark.parametrize("target", ["variance", "second_moment"])
+@pytest.mark.parametrize("nonlinearity", ["relu", "brelu", "elu", "belu", "selu", "bgelu", "identity"])
+@pytest.mark.parametrize("inputs", [48, 10])
+def test_every_state_has_unit_size(target: Any, nonlinearity: str, inputs: int) -> None:
+    rnn = bipolar.StackedRNN(inputs, 48, 10, nonlinearity, dropout=0.5, dtype=torch.float64)
+    x = standardised(256, inputs)
+    report = bipolar.lsuv_rnn_(rnn, x, target=target, generator=torch.Generator().manual_seed(2))
+    assert [row.name for row in report][:2] == ["weight_ih_l0", "weight_hh_l0"]
+    assert len(report) == 20
+    assert all(abs(row.after - 1) <= 1e-3 for row in report)
+    assert rnn.training
+    # the procedure draws the same states, layer by layer
+    for h in states(rnn, x, 2):
+        size = h.var(correction=0) if target == "variance" else h.square().mean()
+        assert abs(size.item() - 1) < 2e-3
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("inputs", [32, 200])
+def test_gamma_shares_the_variance(gamma: float, inputs: int) -> None:
+    rnn = bipolar.StackedRNN(inputs, 32, 3, "identity", skip_every=None, gamma=gamma, dtype=torch.float64)
+    x = standardised(4000, inputs)
+    bipolar.lsuv_rnn_(rnn, x)
+    for u, w, _ in rnn.layers():
+        past = torch.randn(4000, 32, dtype=torch.float64)
+        vertical, horizontal = (x @ u.mT).detach(), (past @ w.mT).detach()
+        total = vertical.var() + horizontal.var()
+        assert (horizontal.var() / total).item() == pytest.approx(gamma, abs=0.05)
+        x = vertical + horizontal
+
+
+def test_a_skip_that_leaves_nothing_keeps_the_weights_and_says_so() -> None:
+    rnn = bipolar.StackedRNN(32, 32, 8, skip_scale=1.2)
+    before = {name: p.clone() for name, p in rnn.named_parameters()}
+    report = bipolar.lsuv_rnn_(rnn, torch.randn(256, 32))
+    for layer in (3, 7):
+        for name in (f"weight_ih_l{layer}", f"weight_hh_l{layer}"):
+            assert "the skip alone has" in report[name].note
+            assert report[name].scale == 1
+            assert report[name].after > 1
+            assert torch.equal(getattr(rnn, name), before[name])
+    assert not report["weight_ih_l2"].note
+    assert "weights kept" in str(report)
+
+
+def test_tanh_is_scaled_at_its_input() -> None:
+    rnn = bipolar.StackedRNN(32, 32, 2, "tanh", skip_every=None)
+    report = bipolar.lsuv_rnn_(rnn, torch.randn(256, 32))
+    assert {row.at for row in report} == {"input of f"}
+
+
+def test_the_input_is_standardised() -> None:
+    one, two = (bipolar.StackedRNN(16, 16, 4) for _ in range(2))
+    two.load_state_dict(one.state_dict())
+    x = torch.randn(64, 16)
+    bipolar.lsuv_rnn_(one, x, generator=torch.Generator().manual_seed(1))
+    bipolar.lsuv_rnn_(two, 5 * x + 7, generator=torch.Generator().manual_seed(1))
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_lsuv_does_it_for_a_model_that_contains_a_stack() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Linear(5, 24)
+            self.rnn = bipolar.StackedRNN(24, 24, 4, batch_first=True)
+            self.decode = nn.Linear(24, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.decode(self.rnn(self.embed(x))[0])
+            return output
+
+    model = Model()
+    start = model.rnn.weight_hh_l0.detach().clone()
+    report = bipolar.lsuv_(model, torch.randn(32, 6, 5))
+    names = [row.name for row in report]
+    assert names[0] == "embed"
+    assert names[1:3] == ["rnn.weight_ih_l0", "rnn.weight_hh_l0"]
+    assert names[-1] == "decode"
+    assert len(names) == 10
+    assert all(abs(row.after - 1) <= 1e-3 for row in report)
+    ratio = model.rnn.weight_hh_l0.detach() / start  # scaled, not made orthogonal
+    torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-4, atol=0)
+    model.rnn.weight_hh_l1.requires_grad_(False)
+    assert bipolar.lsuv_(model, torch.randn(32, 6, 5))["rnn"].note == "frozen"
+
+
+@pytest.mark.parametrize(
+    ("input", "message"),
+    [
+        (torch.full((8, 16), float("nan")), "input: there is NaN or infinity in it"),
+        (torch.ones(8, 16), "input: all its values are the same"),
+    ],
+)
+def test_bad_values_leave_the_weights_alone(input: Tensor, message: str) -> None:
+    rnn = bipolar.StackedRNN(16, 16, 4)
+    before = [p.clone() for p in rnn.parameters()]
+    with pytest.raises(bipolar.LSUVError, match=message):
+        bipolar.lsuv_rnn_(rnn, input)
+    assert all(torch.equal(a, b) for a, b in zip(before, rnn.parameters(), strict=True))
+
+
+def test_a_dead_or_broken_layer_is_named_and_everything_put_back() -> None:
+    for fill, message in ((0.0, "layer 2 is dead: its U x"), (float("inf"), "layer 2: its U x gives NaN or infinity")):
+        rnn = bipolar.StackedRNN(16, 16, 4)
+        nn.init.constant_(rnn.weight_ih_l2, fill)
+        before = [p.clone() for p in rnn.parameters()]
+        with pytest.raises(bipolar.LSUVError, match=message):
+            bipolar.lsuv_rnn_(rnn, torch.randn(32, 16))
+        assert all(torch.equal(a, b) for a, b in zip(before, rnn.parameters(), strict=True))
+
+
+def test_bad_arguments() -> None:
+    rnn = bipolar.StackedRNN(16, 16, 4)
+    for x in (torch.randn(8, 15), torch.randn(3, 8, 16), torch.randn(0, 16)):
+        with pytest.raises(ValueError, match=r"input: expected \(batch, 16\), got shape"):
+            bipolar.lsuv_rnn_(rnn, x)
+    with pytest.raises(ValueError, match="target: expected 'variance' or 'second_moment'"):
+        bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), target="mean")
+    with pytest.raises(ValueError, match="tol: expected a positive number"):
+        bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), tol=0.0)
+    with pytest.raises(TypeError, match="rnn: expected a StackedRNN, got RNN"):
+        bipolar.lsuv_rnn_(nn.RNN(16, 16), torch.randn(8, 16))
