@@ -46,7 +46,7 @@ def requirements_of(name: str) -> dict[str, metadata.Distribution]:
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """Train deep neural networks without normalisation layers."""
 
+import importlib
+from types import ModuleType
+
 from bipolar import functional
 from bipolar.activations import (
     BCELU,
@@ -49,7 +52,15 @@ __all__ = [
     "lsuv_",
     "lsuv_rnn_",
     "mirrored_",
+    "models",
     "moments",
     "probe",
     "register_activation",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """``bipolar.models``, imported when first asked for: it takes what reads and writes model files along."""
+    if name == "models":
+        return importlib.import_module("bipolar.models")
+    raise AttributeError(f"module 'bipolar' has no attribute {name!r}")

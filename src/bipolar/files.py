@@ -1,5 +1,6 @@
 """Files that are whole or not there."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,3 +24,12 @@ def write_json(path: Path, value: Any) -> None:
     """Writes ``value`` as JSON, without NaN."""
     with replacing(path) as part:
         part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The digest of a file, in hexadecimal."""
+    state = hashlib.new(algorithm)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            state.update(block)
+    return state.hexdigest()

@@ -41,13 +41,13 @@ def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 def test_help_of_the_installed_command() -> None:
     command = Path(sys.executable).with_name("bipolar")
-    result = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    result = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "reproduce" in result.stdout
 
 
 @pytest.mark.parametrize("missing", ["tyro", "matplotlib"])
 def test_a_missing_extra_is_named(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import bipolar.lab.cli"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # noqa: S603 - our own
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"

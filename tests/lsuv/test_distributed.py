@@ -57,8 +57,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("ranks")
     root = Path(__file__).parents[2]
     workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), str(directory)], cwd=root)  # noqa: S603 - our own
-        for rank in range(2)
+        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), str(directory)], cwd=root) for rank in range(2)
     ]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
     return [torch.load(directory / str(rank), weights_only=True) for rank in range(2)]

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 try:
     import tyro
 
+    from bipolar.lab import catalogue
+    from bipolar.lab.data import DataError, data_directory
+    from bipolar.lab.models import load_model
+    from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
+    from bipolar.lab.paper.experiment import Scale
+    from bipolar.lab.training.text import TextConfig, evaluate_run, train_text
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing == "bipolar":
@@ -27,22 +33,106 @@ app = tyro.extras.SubcommandApp()
 def reproduce(
     items: Annotated[tuple[Item, ...], tyro.conf.Positional] = (),
     *,
+    scale: Scale = "quick",
     out: Path = Path("runs"),
+    data_dir: Path | None = None,
 ) -> None:
     """Reproduce figures and tables of the paper, and print where they are.
 
     Args:
         items: What to reproduce. Default: everything.
-        out: The directory to write to.
+        scale: quick (what ships with Python, narrow networks), small (real data) or paper (as published).
+        out: The directory to write to. What is finished there is not run again.
+        data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
     """
     for name in items or ITEMS:
         try:
-            paths = ITEMS[name](out)
+            paths = ITEMS[name](out, scale, data_dir)
         except OSError as error:
             sys.exit(f"--out {out}: cannot write there: {error.strerror or error}")
         for path in paths:
             print(path)
 
 
+@app.command
+def train() -> None:
+    """Train a model, or go on with a run that was stopped: bipolar train text --help."""
+    sys.exit("bipolar train: what? Say bipolar train text, and --help for its options")
+
+
+train_app = tyro.extras.SubcommandApp()
+
+
+@train_app.command
+def text(config: Annotated[TextConfig, tyro.conf.arg(name="")]) -> None:
+    """Train a character-level language model, by the paper's recipe."""
+    try:
+        result = train_text(config)
+    except OSError as error:
+        out = config.resume or config.filled().out
+        sys.exit(f"{error.filename or out}: {error.strerror or error}. What was saved before is still there")
+    print(
+        ", ".join(
+            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in result.items()
+        )
+    )
+
+
+@app.command
+def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: Path | None = None) -> None:
+    """Evaluate the best model of a run.
+
+    Args:
+        run: The directory of the run.
+        split: train, valid or test.
+        data_dir: Where the data is.
+    """
+    for name, value in evaluate_run(run, split, data_dir).items():
+        print(f"{name} {value:.4f}")
+
+
+@app.command
+def sample(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    prompt: str = "the ",
+    length: int = 500,
+    temperature: float = 0.8,
+    seed: int = 1,
+) -> None:
+    """Let a trained model write, character by character.
+
+    Args:
+        run: The directory of the run.
+        prompt: What it goes on from.
+        length: How many characters it writes.
+        temperature: 1 for the model's own probabilities, less for likelier characters, 0 for the likeliest.
+        seed: The seed of the choice.
+    """
+    print(prompt, end="", flush=True)
+    for symbol in sample_from(load_model(run), prompt, length, temperature, seed):
+        print(symbol, end="", flush=True)
+    print()
+
+
+@app.command
+def data(*, data_dir: Path | None = None) -> None:
+    """List the data sets: where they are, their size, symbols, and whether they are intact.
+
+    Args:
+        data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
+    """
+    print(catalogue.table(data_directory(data_dir)))
+
+
 def main(args: Sequence[str] | None = None) -> None:
-    app.cli(prog="bipolar", description="The laboratory of bipolar activation functions.", args=args)
+    args = list(sys.argv[1:] if args is None else args)
+    args = ["evaluate", *args[1:]] if args[:1] == ["eval"] else args  # a name that Python keeps to itself
+    description = "The laboratory of bipolar activation functions."
+    try:
+        if args[:1] == ["train"] and len(args) > 1:
+            train_app.cli(prog="bipolar train", description=description, args=args[1:])
+        else:
+            app.cli(prog="bipolar", description=description, args=args)
+    except DataError as error:
+        sys.exit(str(error))

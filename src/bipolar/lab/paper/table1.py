@@ -1,0 +1,102 @@
+"""Table 1: Penn Treebank validation error by depth and activation, at 4.75 million parameters.
+
+Beside the paper's four activations, two columns of our own: ReLU and ELU initialised by LSUV on the *second moment*,
+which is what a bipolar activation's variance is; and SELU and BSELU at 36 layers, which the text mentions.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from bipolar.gain import Statistic
+from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.models import CharRNN
+
+#: depth: width and dropout between layers; the other two rates are 0.025 throughout
+SHAPES = {
+    4: (760, 0.1),
+    8: (540, 0.075),
+    16: (385, 0.075),
+    24: (314, 0.075),
+    36: (256, 0.05),
+    48: (222, 0.05),
+    144: (128, 0.025),
+}
+OTHER_RATES = 0.025
+DNC = "did not converge"
+PUBLISHED: dict[str, dict[str, float | str]] = {
+    "4": {"relu": 1.321, "brelu": 1.324, "elu": DNC, "belu": 1.318},
+    "8": {"relu": 1.331, "brelu": 1.320, "elu": DNC, "belu": 1.317},
+    "16": {"relu": 1.321, "brelu": 1.324, "elu": DNC, "belu": 1.317},
+    "24": {"relu": 1.349, "brelu": 1.334, "elu": DNC, "belu": 1.317},
+    "36": {"relu": 1.353, "brelu": 1.319, "elu": DNC, "belu": 1.311, "selu": DNC},
+    "48": {"belu": 1.320},
+    "144": {"belu": 1.402},
+}
+#: the columns: the activation, and what LSUV sets to 1
+COLUMNS: dict[str, tuple[str, Statistic]] = {
+    "relu": ("relu", "variance"),
+    "brelu": ("brelu", "variance"),
+    "elu": ("elu", "variance"),
+    "belu": ("belu", "variance"),
+    "relu, second moment": ("relu", "second_moment"),
+    "elu, second moment": ("elu", "second_moment"),
+}
+AT_36: dict[str, tuple[str, Statistic]] = {"selu": ("selu", "variance"), "bselu": ("bselu", "variance")}
+
+
+def base(scale: Scale, num_layers: int) -> TextConfig:
+    """The recipe at a scale, for a depth: everything but the activation."""
+    width, dropout = SHAPES[num_layers]
+    if scale == "paper":
+        model = TextModel(num_layers, width, dropout=dropout, recurrent_dropout=OTHER_RATES, block_dropout=OTHER_RATES)
+        return TextConfig("ptb", model)
+    if scale == "small":  # too few parameters and steps to overfit: no dropout
+        model = TextModel(num_layers, CharRNN.width_for(0.3e6, num_layers, 50))
+        return TextConfig("ptb", model, max_steps=1500, lr=4e-4, patience=500)
+    model = TextModel(num_layers, CharRNN.width_for(0.02e6, num_layers, 100))
+    return TextConfig(
+        "python-docs", model, max_steps=60, lr=1e-3, batch_size=32, window=25, max_valid_windows=10, patience=60
+    )
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    from dataclasses import replace
+
+    depths = tuple(SHAPES) if scale == "paper" else (36, 16, 4)
+    found = {}
+    for depth in depths:
+        columns = COLUMNS | (AT_36 if depth == 36 else {})
+        if depth > 36:
+            columns = {"belu": COLUMNS["belu"]}
+        for column, (nonlinearity, target) in columns.items():
+            config = base(scale, depth)
+            model = replace(config.model, nonlinearity=nonlinearity, lsuv=target)
+            found[f"{depth}: {column}"] = replace(config, model=model)
+    return found
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """By depth and column the best validation error, or that and why the run did not converge."""
+    table: dict[str, dict[str, Any]] = {}
+    for name, outcome in outcomes.items():
+        depth, _, column = name.partition(": ")
+        value: Any = outcome.result.get("best_valid_bpc")
+        if not outcome.converged:
+            value = f"{DNC}: {outcome.result['reason']} (step {outcome.result['step']})"
+        elif not math.isfinite(value):
+            value = str(value)
+        train = [loss for _, loss in outcome.curve("train_bpc")[-10:]]
+        table.setdefault(depth, {})[column] = {
+            "valid_bpc": value,
+            "test_bpc": outcome.result.get("test_bpc"),
+            "last_train_bpc": sum(train) / len(train) if train else None,
+            "train_curve": outcome.curve("train_bpc"),
+            "width": outcome.config["model"]["hidden_size"],
+            "seconds": outcome.result.get("seconds"),
+        }
+    return table
+
+
+EXPERIMENT = Experiment("table1", "Table 1: Penn Treebank validation error (BPC)", runs, collect, PUBLISHED)

@@ -1,0 +1,48 @@
+"""When a run has failed: one definition for text and images."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """That a run did not converge: at which step, and which of the three reasons it was."""
+
+    step: int
+    reason: str
+
+
+class Guard:
+    """Watches the loss of every step.
+
+    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, over the last hundred of
+    ``patience`` steps, is on average still no better than a uniform guess.
+
+    Args:
+        uniform: the loss of a uniform guess
+        patience: the step at which a run has to be better than that
+    """
+
+    FACTOR, WINDOW = 10.0, 100
+
+    def __init__(self, uniform: float, patience: int) -> None:
+        self.uniform, self.patience = uniform, patience
+        self.recent: deque[float] = deque(maxlen=self.WINDOW)
+
+    def check(self, step: int, loss: float) -> Divergence | None:
+        """``step`` counts from 1."""
+        self.recent.append(loss)
+        if not math.isfinite(loss):
+            return Divergence(step, "the loss is not finite")
+        if loss > self.FACTOR * self.uniform:
+            return Divergence(step, f"the loss is more than {self.FACTOR:g} times that of a uniform guess")
+        if step == self.patience and sum(self.recent) / len(self.recent) >= self.uniform:
+            return Divergence(step, f"the loss is no better than a uniform guess after {step} steps")
+        return None
+
+    def state_dict(self) -> dict[str, list[float]]:
+        return {"recent": list(self.recent)}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        self.recent = deque(state["recent"], maxlen=self.WINDOW)

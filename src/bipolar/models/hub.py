@@ -1,0 +1,28 @@
+"""Model files: safetensors for the weights, JSON for the configuration, by the mixin of huggingface_hub."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from huggingface_hub import PyTorchModelHubMixin as HubMixin
+else:
+    try:
+        from huggingface_hub import PyTorchModelHubMixin as HubMixin
+    except ModuleNotFoundError:
+
+        class HubMixin:
+            """In its place where it is not installed."""
+
+            def __init_subclass__(cls, **options: Any) -> None:
+                super().__init_subclass__()
+
+            def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+                raise ModuleNotFoundError("save_pretrained needs huggingface_hub: pip install 'bipolar[hub]'")
+
+            push_to_hub = save_pretrained
+
+            @classmethod
+            def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+                raise ModuleNotFoundError("from_pretrained needs huggingface_hub: pip install 'bipolar[hub]'")
+
+
+__all__ = ["HubMixin"]

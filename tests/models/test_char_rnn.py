@@ -1,0 +1,95 @@
+"""CharRNN: sizes, states, files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bipolar
+from bipolar.models import CharRNN
+from bipolar.models.char_rnn import Cell
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "budget"),
+    [
+        (4, 760, 4.75e6),
+        (8, 540, 4.75e6),
+        (16, 385, 4.75e6),
+        (24, 314, 4.75e6),
+        (36, 256, 4.75e6),
+        (48, 222, 4.75e6),
+        (144, 128, 4.75e6),
+        (36, 474, 16.2e6),
+    ],
+)
+def test_the_papers_widths_are_within_two_percent_of_their_budget(layers: int, width: int, budget: float) -> None:
+    with torch.device("meta"):
+        model = CharRNN(27 if width == 474 else 50, width, layers)
+    assert abs(model.num_parameters / budget - 1) < 0.02
+
+
+@pytest.mark.parametrize("cell", ["stack", "lstm", "gru", "rnn"])
+def test_for_budget_comes_closest(cell: Cell) -> None:
+    budget = 20_000
+    model = CharRNN.for_budget(budget, num_layers=3, vocab="abcdef", cell=cell)
+    width = model.decoder.in_features
+    sizes = [CharRNN("abcdef", w, 3, cell=cell).num_parameters for w in (width - 1, width, width + 1)]
+    assert model.num_parameters == sizes[1]
+    assert min(sizes, key=lambda size: abs(size - budget)) == sizes[1]
+
+
+@pytest.mark.parametrize("cell", ["stack", "lstm", "gru", "rnn"])
+def test_windows_and_steps_make_a_pass(cell: Cell) -> None:
+    model = CharRNN("abcde", 16, 5, cell=cell, dropout=0.2).eval()
+    tokens = torch.randint(5, (7, 3))
+    whole, last = model(tokens)
+    assert whole.shape == (7, 3, 5)
+    first, state = model(tokens[:4])
+    second, state = model(tokens[4:], state)
+    torch.testing.assert_close(torch.cat((first, second)), whole)
+    torch.testing.assert_close(state, last)
+    state = None
+    for t in range(7):
+        logits, state = model.step(tokens[t], state)
+        torch.testing.assert_close(logits, whole[t], rtol=1e-4, atol=1e-5)
+
+
+def test_the_embedding_is_fixed_and_the_initialisation_the_papers() -> None:
+    model = CharRNN(50, 64, 8)
+    assert "embedding" not in dict(model.named_parameters())
+    assert "embedding" in model.state_dict()
+    report = model.initialise()
+    assert report is not None
+    assert all(abs(row.after - 1) <= 1e-3 for row in report)
+    assert CharRNN(50, 64, 2, cell="lstm").initialise() is None
+
+
+def test_files(tmp_path: Path) -> None:
+    model = CharRNN("abc\n é", 16, 4, nonlinearity="brelu", dropout=0.1, skip_every=2).eval()
+    model.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "config.json"}
+    twin = CharRNN.from_pretrained(tmp_path).eval()
+    assert twin.vocabulary == "abc\n é"
+    assert twin.rnn.nonlinearity == "brelu"
+    tokens = torch.randint(6, (5, 2))
+    assert torch.equal(model(tokens)[0], twin(tokens)[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cell": "qrnn"}, "cell: expected one of 'stack', 'lstm', 'gru', 'rnn', got 'qrnn'"),
+        ({"vocabulary": "aa"}, "vocabulary: expected different characters"),
+        ({"vocabulary": 0}, "vocabulary: expected different characters"),
+        ({"cell": "lstm", "block_dropout": 0.1}, "torch's own 'lstm' has neither"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CharRNN(**({"vocabulary": "abc", "hidden_size": 8, "num_layers": 2} | arguments))
+
+
+def test_it_is_where_the_documentation_says() -> None:
+    assert bipolar.models.CharRNN is CharRNN
