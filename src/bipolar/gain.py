@@ -52,9 +52,9 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,))
     """
     _check_positive("std", std)
     function, channels = _elementwise(f)
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.device("cpu"):
         z, weight = _quadrature(std, tuple(kinks))
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         x = (std * z).unsqueeze(1).repeat(1, channels).requires_grad_()
         output = function(x * 1)  # not the leaf itself: f may work in place
         derivative = torch.autograd.grad(output.sum(), x)[0] if output.requires_grad else torch.zeros_like(x)
@@ -122,7 +122,7 @@ def _elementwise(f: Activation) -> tuple[Callable[[Tensor], Tensor], int]:
         f = get_activation(f)
     if not isinstance(f, nn.Module):
         return f, 2
-    f = copy.deepcopy(f).double().eval()
+    f = copy.deepcopy(f).cpu().double().eval()
     if isinstance(f, ChannelActivation):
         f.dim = 1
     slopes = getattr(f, "num_parameters", 1)

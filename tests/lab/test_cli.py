@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bipolar.lab.cli import main
+from bipolar.lab.paper import ITEMS
 
 
 def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,9 +21,20 @@ def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: py
     assert paths[1].read_bytes().startswith(b"\x89PNG")
 
 
-def test_reproduce_without_an_item_does_everything(tmp_path: Path) -> None:
+def test_reproduce_without_an_item_does_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(name: str) -> Callable[..., list[Path]]:
+        def item(*_: object) -> list[Path]:
+            asked.append(name)
+            return []
+
+        return item
+
+    for name in ITEMS:
+        monkeypatch.setitem(ITEMS, name, note(name))
     main(["reproduce", "--out", str(tmp_path)])
-    assert (tmp_path / "figure1.svg").exists()
+    assert asked == list(ITEMS)
 
 
 def test_an_unknown_item_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

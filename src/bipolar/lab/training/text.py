@@ -249,7 +249,7 @@ def train_text(config: TextConfig) -> dict[str, Any]:
     config.check()
     out = config.out or Path("runs")
     corpus = load_text(config.data, data_directory(config.data_dir), config.split)
-    if (out / "config.json").exists() and to_json(load_config(out)) != json.loads(json.dumps(to_json(config))):
+    if (out / "config.json").exists() and to_json(load_config(out)) != to_json(config):
         raise DataError(
             f"--out {out}: there is another run here; --resume {out} to go on with it, or choose another --out"
         )
@@ -269,7 +269,8 @@ def to_json(config: TextConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
     for name in ("out", "resume", "data_dir"):
         del values[name]
-    return values
+    plain: dict[str, Any] = json.loads(json.dumps(values))
+    return plain
 
 
 def load_config(run: Path, data_dir: Path | None = None) -> TextConfig:
