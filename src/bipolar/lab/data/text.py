@@ -37,7 +37,8 @@ class Corpus:
 
 
 def load_text(data: str, directory: Path, split: tuple[float, float, float] = (0.9, 0.05, 0.05)) -> Corpus:
-    """A corpus by name (``ptb``, ``text8``, ``python-docs``) or as the path of a UTF-8 text file.
+    """A corpus by name (``ptb``, ``text8``, ``python-docs``) or as the path of a UTF-8 text file, here or in
+    ``directory``.
 
     Penn Treebank comes in three files; Text8 is cut 90/5/5; any other text by ``split``.
     """
@@ -48,9 +49,9 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = (0
         return _corpus(data, _cut(fetch(TEXT8[0], directory).read_bytes(), (0.9, 0.05, 0.05), data))
     if data == "python-docs":
         return _corpus(data, _cut(python_docs().encode(), (0.9, 0.05, 0.05), data))
-    path = Path(data)
+    path = Path(data) if Path(data).is_file() else directory / data
     if not path.is_file():
-        raise DataError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file")
+        raise DataError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
         raise DataError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
     return _corpus(path.name, _cut(path.read_bytes(), split, data))

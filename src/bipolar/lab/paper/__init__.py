@@ -4,10 +4,22 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bipolar.lab.paper import figure1, figure2, table1
+from bipolar.lab.paper import aliasing, dropout, figure1, figure2, figure4, figure5, figure6, table1, table2, text8
 from bipolar.lab.paper.experiment import Experiment, Scale, reproduce
 
-EXPERIMENTS = {experiment.name: experiment for experiment in (table1.EXPERIMENT,)}
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        table1.EXPERIMENT,
+        table2.EXPERIMENT,
+        text8.TABLE3,
+        text8.TABLE4,
+        figure5.EXPERIMENT,
+        figure6.EXPERIMENT,
+        aliasing.EXPERIMENT,
+        dropout.EXPERIMENT,
+    )
+}
 
 
 def _drawn(draw: Callable[[Path], list[Path]], out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
@@ -16,12 +28,13 @@ def _drawn(draw: Callable[[Path], list[Path]], out: Path, scale: Scale, data_dir
 
 
 def _trained(experiment: Experiment, out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
-    return [reproduce(experiment, out, scale=scale, data_dir=data_dir)]
+    return reproduce(experiment, out, scale=scale, data_dir=data_dir)
 
 
 #: What ``bipolar reproduce`` can make: from the directory to write to, the scale and the data directory to the files.
 ITEMS: dict[str, Callable[[Path, Scale, Path | None], list[Path]]] = {
     "figure1": partial(_drawn, figure1.reproduce),
     "figure2": partial(_drawn, figure2.reproduce),
+    "figure4": figure4.reproduce,
     **{name: partial(_trained, experiment) for name, experiment in EXPERIMENTS.items()},
 }

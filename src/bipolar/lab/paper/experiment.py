@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from matplotlib.figure import Figure
+
+from bipolar.figures import save_all
 from bipolar.files import write_json
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.loop import read_metrics
@@ -46,15 +49,19 @@ class Experiment:
     #: from the outcomes to what is recorded, next to the published values
     collect: Callable[[Mapping[str, Outcome]], dict[str, Any]]
     published: Mapping[str, Any]
+    #: the picture, from what was collected
+    draw: Callable[[dict[str, Any]], Figure] | None = None
 
 
 def directory_of(config: TextConfig, runs: Path) -> Path:
     """The directory of a run: the same for the same configuration, whichever experiment asks for it."""
-    content = json.dumps(to_json(config.filled()), sort_keys=True).encode()
+    given, default = to_json(config.filled()), to_json(TextConfig().filled())
+    differing = {name: value for name, value in given.items() if value != default[name]}
+    model = {name: value for name, value in given["model"].items() if value != default["model"][name]}
+    content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
     m = config.model
-    readable = (
-        f"{Path(config.data).stem}-{m.num_layers}x{m.hidden_size}-{m.nonlinearity if m.cell == 'stack' else m.cell}"
-    )
+    activation = m.nonlinearity if m.cell == "stack" else m.cell
+    readable = f"{Path(config.data).stem}-{m.num_layers}x{m.hidden_size}-{activation}"
     return runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}"
 
 
@@ -69,26 +76,41 @@ def perform(config: TextConfig, runs: Path, data_dir: Path | None) -> Outcome:
     return Outcome(stored["config"], result, read_metrics(out), origin)
 
 
-def reproduce(
-    experiment: Experiment, out: Path, *, scale: Scale = "quick", data_dir: Path | None = None, only: str | None = None
-) -> Path:
-    """Performs an experiment, writing what there is after every run; returns the path of the JSON."""
-    configs = {name: c for name, c in experiment.runs(scale).items() if only is None or only in name}
+def reproduce(experiment: Experiment, out: Path, *, scale: Scale = "quick", data_dir: Path | None = None) -> list[Path]:
+    """Performs an experiment, writing what there is after every run; returns the paths of the JSON and the picture."""
+    configs = experiment.runs(scale)
     path = out / f"{experiment.name}.json"
+    paths = [path]
     outcomes: dict[str, Outcome] = {}
     for i, (name, config) in enumerate(configs.items()):
         print(f"{experiment.name}, {scale}: {name} ({i + 1} of {len(configs)})", flush=True)
         outcomes[name] = perform(config, out / "runs", data_dir)
+        results = experiment.collect(outcomes)
         record = {
             "item": experiment.name,
             "title": experiment.title,
             "scale": scale,
             "complete": len(outcomes) == len(experiment.runs(scale)),
-            **provenance(),
             "seconds": round(sum(outcome.result.get("seconds", 0.0) for outcome in outcomes.values()), 1),
+            **provenance(),
             "published": experiment.published,
-            "results": experiment.collect(outcomes),
+            "results": results,
             "runs": {name: {"config": o.config, "result": o.result, **o.provenance} for name, o in outcomes.items()},
         }
         write_json(path, record)
-    return path
+        if experiment.draw is not None:
+            paths = [path, *save_all(experiment.draw(results), out / experiment.name)]
+    return paths
+
+
+def train_curves(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """For each run its training loss by step, and how it ended."""
+    return {
+        name: {
+            "status": outcome.result["status"],
+            "reason": outcome.result.get("reason"),
+            "train_bpc": outcome.curve("train_bpc"),
+            "best_valid_bpc": outcome.result.get("best_valid_bpc"),
+        }
+        for name, outcome in outcomes.items()
+    }

@@ -6,6 +6,7 @@ which is what a bipolar activation's variance is; and SELU and BSELU at 36 layer
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bipolar.gain import Statistic
@@ -62,8 +63,6 @@ def base(scale: Scale, num_layers: int) -> TextConfig:
 
 
 def runs(scale: Scale) -> dict[str, TextConfig]:
-    from dataclasses import replace
-
     depths = tuple(SHAPES) if scale == "paper" else (36, 16, 4)
     found = {}
     for depth in depths:
@@ -92,7 +91,6 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
             "valid_bpc": value,
             "test_bpc": outcome.result.get("test_bpc"),
             "last_train_bpc": sum(train) / len(train) if train else None,
-            "train_curve": outcome.curve("train_bpc"),
             "width": outcome.config["model"]["hidden_size"],
             "seconds": outcome.result.get("seconds"),
         }

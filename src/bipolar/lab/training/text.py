@@ -14,10 +14,12 @@ from torch import Tensor
 from bipolar.gain import Statistic
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
 from bipolar.lab.data.text import SPLITS
+from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.loop import Length, Machine, Task, mean_over_processes, train
 from bipolar.models.char_rnn import Cell, CharRNN
 from bipolar.pattern import Pattern
+from bipolar.rnn import StackedRNN
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,19 @@ class TextModel:
     """What LSUV sets to 1."""
     recompute: bool = False
     """Save memory: compute the states anew in the backward pass."""
+    gradient: Gradient = "right"
+    """A mistake in the gradient, to study what it does: see the item ``aliasing``."""
 
     def build(self, vocabulary: str) -> CharRNN:
         options = dataclasses.asdict(self)
         del options["lsuv"]
         rates = ("dropout", "recurrent_dropout", "block_dropout")
         options |= {name: options[name] or 0.0 for name in rates}
-        return CharRNN(vocabulary, options.pop("hidden_size"), options.pop("num_layers"), **options)
+        gradient = options.pop("gradient")
+        model = CharRNN(vocabulary, options.pop("hidden_size"), options.pop("num_layers"), **options)
+        if gradient != "right":
+            model.rnn = mistaken(cast(StackedRNN, model.rnn), gradient)
+        return model
 
 
 @dataclass(frozen=True)

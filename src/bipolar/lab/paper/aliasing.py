@@ -1,0 +1,66 @@
+"""Why ELU may have diverged in the paper: not by the activation, but by an addition in place.
+
+In the code released with the paper (github.com/larspars/word-rnn) the skip is added in place into the block's output,
+which shares memory with the stored output of ELU, from which ELU's derivative is taken; the BELU module returns a copy.
+By the same sharing, the gradient that comes back through time never enters the skip. This is a reading of public code,
+backed by a simulation; it is not a proof that this is what happened.
+
+ELU and BELU at 36 layers, with right gradients; ELU with its derivative taken after the skip; both with the gradient
+through time kept out of the skip.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.figures import ACTIVATION_COLORS
+from bipolar.lab.paper import table1
+from bipolar.lab.paper.experiment import Experiment, Scale, train_curves
+from bipolar.lab.training.text import TextConfig
+
+STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
+RUNS = (
+    ("elu", "right"),
+    ("belu", "right"),
+    ("elu", "after skip"),
+    ("elu", "not through time"),
+    ("belu", "not through time"),
+)
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    base = table1.base(scale, 36)
+    rates = {"dropout": 0.0, "recurrent_dropout": 0.0, "block_dropout": 0.0}
+    found = {}
+    for nonlinearity, gradient in RUNS:
+        changes: dict[str, Any] = {"nonlinearity": nonlinearity, "gradient": gradient} | rates
+        config = replace(base, model=replace(base.model, **changes))
+        found[f"{nonlinearity}, {gradient}"] = replace(config, max_steps=300) if scale == "small" else config
+    return found
+
+
+def draw(results: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for name, run in results.items():
+        nonlinearity, _, gradient = name.partition(", ")
+        steps, losses = zip(*run["train_bpc"], strict=True) if run["train_bpc"] else ((), ())
+        color = ACTIVATION_COLORS["elu"] if nonlinearity == "elu" else "#0072B2"
+        end = "" if run["status"] == "finished" else " (did not converge)"
+        axes.plot(steps, losses, STYLES[gradient], color=color, label=f"{nonlinearity}, gradient {gradient}{end}")
+    axes.set(xlabel="step", ylabel="training loss (BPC)", title="36 layers: the gradient of a skip added in place")
+    axes.set_ylim(top=min(10.0, axes.get_ylim()[1]))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "aliasing",
+    "ELU and BELU, with right gradients and with those of a skip added in place",
+    runs,
+    train_curves,
+    {"elu": table1.DNC, "belu": "converges"},
+    draw,
+)

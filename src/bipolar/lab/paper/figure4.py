@@ -1,0 +1,126 @@
+"""Figure 4: the gradient on the output of each layer at each time step, with and without skip connections.
+
+From its caption: the L2 norm of the gradient of the loss at the last time step of a window alone, averaged over the
+first ten batches of training, for a network of 36 layers with bipolar ELU, initialised by LSUV.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as tF
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from bipolar.figures import save_all
+from bipolar.files import write_json
+from bipolar.lab.data import Streams, data_directory, load_text
+from bipolar.lab.mistakes import outputs_of, rows
+from bipolar.lab.paper.experiment import Scale
+from bipolar.lab.provenance import provenance
+from bipolar.models import CharRNN
+from bipolar.rnn import StackedRNN
+
+LAYERS, BATCHES, SEED = 36, 10, 1
+#: data, units, streams, time steps, learning rate
+SETTINGS = {
+    "quick": ("python-docs", 16, 16, 50, 1e-3),
+    "small": ("ptb", 64, 128, 50, 2e-4),
+    "paper": ("ptb", 256, 128, 50, 2e-4),
+}
+
+
+def gradient_norms(model: CharRNN, x: Tensor, y: Tensor, state: Tensor | None) -> list[list[float]]:
+    """By layer and time step the norm of the gradient of the last step's loss on the layer's output."""
+    rnn = model.rnn
+    assert isinstance(rnn, StackedRNN)  # noqa: S101 - for the type checker
+    start = x.new_zeros(rnn.num_layers, x.size(1), rnn.hidden_size, dtype=model.embedding.dtype)
+
+    def join(z: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
+        h = rnn.activation(z) + skip
+        return h, h
+
+    columns = outputs_of(rnn, rnn.layers(), model.embedding[x], start if state is None else state, join)
+    loss = tF.cross_entropy(model.decoder(columns[-1][-1]), y[-1])
+    cells = [cell for column in columns for cell in column]
+    return rows(torch.autograd.grad(loss, cells), rnn.num_layers, len(x))
+
+
+def compute(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
+    data, units, batch, window, lr = SETTINGS[scale]
+    corpus = load_text(data, data_directory(data_dir))
+    streams = Streams(corpus.train, batch, window)
+    found = {}
+    for kind, skip_every in (("without skips", None), ("with skips", 4)):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            model = CharRNN(corpus.vocabulary, units, LAYERS, skip_every=skip_every)
+            model.initialise(generator=torch.Generator().manual_seed(SEED))
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+        total, state = torch.zeros(LAYERS, window), None
+        for index in range(BATCHES):
+            x, y = streams.at(index)
+            total += torch.tensor(gradient_norms(model, x, y, state))
+            logits, state = model(x, state)
+            state = state.detach()
+            tF.cross_entropy(logits.flatten(0, 1), y.flatten()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        found[kind] = (total / BATCHES).tolist()
+    return found
+
+
+def summary(norms: dict[str, Any]) -> dict[str, Any]:
+    """How many steps before the last the gradient of the lowest layer is centred: 0 is straight down, 35 is 45°."""
+    found = {}
+    for kind, layers in norms.items():
+        bottom = torch.tensor(layers[0])
+        lag = torch.arange(len(bottom) - 1, -1, -1.0)
+        found[kind] = {
+            "mean_lag_of_the_lowest_layer": float((bottom * lag).sum() / bottom.sum()),
+            "share_of_the_last_five_steps": float(bottom[-5:].sum() / bottom.sum()),
+        }
+    return found
+
+
+def draw(norms: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    panels = figure.subplots(2, 1)
+    for axes, (kind, layers) in zip(panels, norms.items(), strict=True):
+        steps = len(layers[0])
+        image = axes.imshow(
+            layers, origin="lower", aspect="auto", cmap="Reds", extent=(0.5 - steps, 0.5, 0.5, LAYERS + 0.5)
+        )
+        axes.set(title=kind, xlabel="time step, from the last", ylabel="layer")
+        figure.colorbar(image, ax=axes, label="gradient norm")
+    return figure
+
+
+def reproduce(out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
+    start = time.perf_counter()
+    norms = compute(scale, data_dir)
+    data, units, batch, window, lr = SETTINGS[scale]
+    record = {
+        "item": "figure4",
+        "title": "Figure 4: gradient on each layer's output by time step",
+        "scale": scale,
+        "seconds": round(time.perf_counter() - start, 1),
+        **provenance(),
+        "configuration": {
+            "data": data,
+            "layers": LAYERS,
+            "units": units,
+            "batch": batch,
+            "window": window,
+            "lr": lr,
+            "batches": BATCHES,
+            "seed": SEED,
+        },
+        "published": {"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
+        "results": summary(norms),
+        "norms": norms,
+    }
+    path = out / "figure4.json"
+    write_json(path, record)
+    return [path, *save_all(draw(norms), out / "figure4")]

@@ -1,0 +1,54 @@
+"""Figure 5: training loss by depth, with and without skip connections; bipolar ELU, the same width at every depth."""
+
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper.experiment import Experiment, Scale, train_curves
+from bipolar.lab.training.text import TextConfig, TextModel
+
+DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    base = {
+        "quick": TextConfig(
+            "python-docs", max_steps=60, lr=1e-3, batch_size=32, window=25, max_valid_windows=10, patience=60
+        ),
+        "small": TextConfig("ptb", max_steps=400, lr=4e-4, patience=400),
+        "paper": TextConfig("ptb", max_epochs=20),
+    }[scale]
+    width = {"quick": 16, "small": 64, "paper": 256}[scale]
+    return {
+        f"{depth} layers, {'skips' if skip else 'no skips'}": replace(
+            base, model=TextModel(depth, width, skip_every=skip)
+        )
+        for skip in (None, 4)
+        for depth in DEPTHS[scale]
+    }
+
+
+def draw(results: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, kind in zip(panels, ("no skips", "skips"), strict=True):
+        names = [name for name in results if name.endswith(f", {kind}")]
+        for i, name in enumerate(names):
+            steps, losses = zip(*results[name]["train_bpc"], strict=True)
+            shade = 0.25 + 0.75 * i / max(len(names) - 1, 1)
+            axes.plot(steps, losses, color=(0.84 * shade, 0.37 * shade, 0.0), label=name.partition(",")[0])
+        axes.set(title=f"{kind}", xlabel="step", ylabel="training loss (BPC)")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "figure5",
+    "Figure 5: training loss by depth, with and without skips",
+    runs,
+    train_curves,
+    {"claim": "without skips deep stacks learn more slowly, with skips they do not"},
+    draw,
+)

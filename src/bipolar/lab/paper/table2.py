@@ -1,0 +1,42 @@
+"""Table 2: Penn Treebank test error beside other networks of about the same size."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bipolar.lab.paper import table1
+from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.training.text import TextConfig
+
+#: test BPC, as the paper lists it, with its references
+PUBLISHED = {
+    "Tanh + Zoneout (Krueger et al., 2016)": 1.52,
+    "ReLU 1x2048 (Neyshabur et al., 2016)": 1.47,
+    "GRU + Zoneout (Krueger et al., 2016)": 1.41,
+    "MI-RNN 1x2000 (Wu et al., 2016)": 1.39,
+    "DOT(S)-RNN (Pascanu et al., 2013)": 1.386,
+    "LSTM 1x1000 (Krueger et al., 2016)": 1.356,
+    "LSTM 1x1000 + Stoch. depth (Krueger et al., 2016)": 1.343,
+    "LSTM 1x1000 + Recurrent BN (Cooijmans et al., 2016)": 1.32,
+    "LSTM 1x1000 + Dropout (Ha et al., 2016)": 1.312,
+    "LSTM 1x1024 + Rec. dropout (Semeniuta et al., 2016)": 1.301,
+    "LSTM 1x1000 + Layer norm (Ha et al., 2016)": 1.267,
+    "LSTM 1x1000 + Zoneout (Krueger et al., 2016)": 1.252,
+    "Delta-RNN + Dropout (Ororbia et al., 2017)": 1.251,
+    "HM-LSTM 3x512 + Layer norm (Chung et al., 2016)": 1.24,
+    "HyperNetworks (Ha et al., 2016)": 1.233,
+    "BELU 36x256 (Eidnes & Nøkland, 2018)": 1.270,
+}
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    return {"belu": table1.runs(scale)["36: belu"]}
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {
+        name: {"width": o.config["model"]["hidden_size"], "test_bpc": o.result.get("test_bpc", table1.DNC)}
+        for name, o in outcomes.items()
+    }
+
+
+EXPERIMENT = Experiment("table2", "Table 2: Penn Treebank test error (BPC)", runs, collect, PUBLISHED)
