@@ -1,5 +1,6 @@
 """The ``bipolar`` command, as a person meets it."""
 
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -64,3 +65,23 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    """As written, but for a shorter training."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = next(part for part in readme.split("```")[1::2] if "bipolar train text" in part)
+    commands = [shlex.split(line) for line in block.splitlines() if line.startswith("bipolar ")]
+    assert [command[1] for command in commands] == ["train", "sample", "eval", "data"]
+    outputs = []
+    for command in commands:
+        arguments = [{"300": "5"}.get(word, word) for word in command[1:]]
+        done = subprocess.run(
+            [sys.executable, "-m", "bipolar.lab", *arguments], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert "status finished, step 5" in outputs[0]
+    assert outputs[1].startswith("The ")
+    assert outputs[2].startswith("test_bpc ")
+    assert "python-docs" in outputs[3]

@@ -135,8 +135,35 @@ def test_a_dead_or_broken_layer_is_named_and_everything_put_back() -> None:
         assert all(torch.equal(a, b) for a, b in zip(before, rnn.parameters(), strict=True))
 
 
+def test_layers_that_are_not_lsuvs_to_change() -> None:
+    rnn = bipolar.StackedRNN(16, 16, 6, skip_every=None)
+    rnn.weight_hh_l1.requires_grad_(False)
+    rnn.weight_hh_l3 = rnn.weight_hh_l2
+    nn.utils.parametrizations.spectral_norm(rnn, "weight_hh_l4")
+    before = {name: p.clone() for name, p in rnn.named_parameters()}
+    report = bipolar.lsuv_rnn_(rnn, torch.randn(128, 16))
+    notes = [report[f"weight_ih_l{i}"].note for i in range(6)]
+    assert notes == [
+        "",
+        "frozen",
+        "tied to 'weight_hh_l3'",
+        "tied to 'weight_hh_l2'",
+        "its weights are parametrised",
+        "",
+    ]
+    unchanged = [f"weight_ih_l{i}" for i in (1, 2, 3, 4)]
+    assert all(torch.equal(dict(rnn.named_parameters())[name], before[name]) for name in unchanged)
+    assert not torch.equal(rnn.weight_ih_l5, before["weight_ih_l5"])
+
+
 def test_bad_arguments() -> None:
     rnn = bipolar.StackedRNN(16, 16, 4)
+    with pytest.raises(ValueError, match="max_iter: expected at least 1, got 0"):
+        bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), max_iter=0)
+    with pytest.raises(bipolar.LSUVError, match="input: its values are too large"):
+        bipolar.lsuv_rnn_(rnn, torch.randn(8, 16) * 1e25)
+    with pytest.raises(ValueError, match=r"input: expected \(time, batch, 16\)"):
+        bipolar.lsuv_(rnn, torch.randn(3, 8, 32))
     for x in (torch.randn(8, 15), torch.randn(3, 8, 16), torch.randn(0, 16)):
         with pytest.raises(ValueError, match=r"input: expected \(batch, 16\), got shape"):
             bipolar.lsuv_rnn_(rnn, x)

@@ -22,8 +22,11 @@ NOISE = {"dropout": 0.3, "recurrent_dropout": 0.2, "block_dropout": 0.4}
 def results(rnn: bipolar.StackedRNN, x: Tensor, state: Tensor | None, weights: tuple[float, float]) -> list[Tensor]:
     """Output, state, and the gradients of a loss on both, by every input and parameter that needs one."""
     output, last = rnn(x, state, generator=torch.Generator().manual_seed(1))
-    wave = torch.arange(output.numel(), dtype=output.dtype).cos().view_as(output)
-    loss = weights[0] * (output * wave).sum() + weights[1] * (last * wave[-1]).sum()
+
+    def waving(tensor: Tensor) -> Tensor:
+        return (tensor * torch.arange(tensor.numel(), dtype=tensor.dtype).cos().view_as(tensor)).sum()
+
+    loss = weights[0] * waving(output) + weights[1] * waving(last)
     inputs = [x, *([] if state is None else [state]), *(p for p in rnn.parameters() if p.requires_grad)]
     gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
     return [output, last, *gradients]
@@ -42,9 +45,16 @@ def gradients(rnn: bipolar.StackedRNN) -> list[Tensor]:
     nonlinearity=st.sampled_from(FAST),
     skip_every=st.sampled_from([None, 1, 2, 4, 7]),
     noise=st.sets(st.sampled_from(sorted(NOISE))),
-    options=st.fixed_dictionaries({"bias": st.booleans(), "pattern": st.sampled_from(["alternate", "halves"])}),
+    options=st.fixed_dictionaries(
+        {
+            "bias": st.booleans(),
+            "pattern": st.sampled_from(["alternate", "halves"]),
+            "batch_first": st.booleans(),
+            "recompute": st.booleans(),
+        }
+    ),
     start=st.booleans(),
-    frozen=st.booleans(),
+    frozen=st.sets(st.sampled_from(["weight_ih_l0", "weight_hh_l0", "bias_l0", "weight_ih", "weight_hh", "bias"])),
     backend=st.sampled_from(["scan", "wavefront"]),
     weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)]),
 )
@@ -59,20 +69,21 @@ def test_the_fast_path_equals_the_reference(
     noise: set[str],
     options: dict[str, Any],
     start: bool,
-    frozen: bool,
+    frozen: set[str],
     backend: Any,
     weights: tuple[float, float],
 ) -> None:
     torch.manual_seed(depth)
     probabilities = {name: NOISE[name] for name in noise if skip_every or name != "block_dropout"}
     options = options | probabilities | {"skip_every": skip_every, "dtype": torch.float64}
-    rnn = bipolar.StackedRNN(inputs or width, width, min(depth, 200 // time + 4), nonlinearity, **options)
-    if frozen:
-        rnn.weight_hh_l0.requires_grad_(False)
-    x = torch.randn(time, batch, inputs or width, dtype=torch.float64, requires_grad=True)
+    rnn = bipolar.StackedRNN(inputs or width, width, depth, nonlinearity, **options)
+    for name, parameter in rnn.named_parameters():
+        parameter.requires_grad_(not any(name.startswith(part) for part in frozen))
+    shape = (batch, time) if options["batch_first"] else (time, batch)
+    x = torch.randn(*shape, inputs or width, dtype=torch.float64, requires_grad=True)
     state = torch.randn(rnn.num_layers, batch, width, dtype=torch.float64, requires_grad=True) if start else None
     reference = copy.deepcopy(rnn)
-    reference.backend, rnn.backend = "reference", backend
+    reference.backend, rnn.backend, reference.recompute = "reference", backend, False
     for ours, theirs in zip(results(rnn, x, state, weights), results(reference, x, state, weights), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10 * (1 + float(theirs.detach().abs().max())))
 
@@ -122,10 +133,10 @@ class TestTorchsOwn:
         torch.testing.assert_close(ours["rnn"].bias_l0, theirs["rnn"].bias_ih_l0 + theirs["rnn"].bias_hh_l0)
 
     def test_what_would_compute_something_else_is_refused(self) -> None:
-        theirs = nn.RNN(5, 6, num_layers=3)
+        theirs = nn.RNN(5, 6, num_layers=8)
         for options in ({"skip_every": None}, {"nonlinearity": "tanh"}):
             with pytest.raises(RuntimeError, match="which is a StackedRNN with skip_every=None and nonlinearity="):
-                bipolar.StackedRNN(5, 6, 3, **options).load_state_dict(theirs.state_dict())
+                bipolar.StackedRNN(5, 6, 8, **options).load_state_dict(theirs.state_dict())
 
 
 @pytest.mark.parametrize("backend", ["scan", "wavefront"])
@@ -281,11 +292,29 @@ class TestSurroundings:
             output.backward()
             torch.testing.assert_close(gradients(rnn), [2 * grad for grad in once])
 
-    def test_without_gradients_states_are_not_kept(self) -> None:
-        rnn, x = bipolar.StackedRNN(8, 8, 9), torch.randn(40, 2, 8)
+    @pytest.mark.parametrize("skip_every", [None, 4])
+    def test_without_gradients_states_are_not_kept(self, skip_every: int | None) -> None:
+        rnn, x = bipolar.StackedRNN(8, 8, 9, skip_every=skip_every), torch.randn(40, 2, 8)
         with torch.no_grad():
             quick = rnn(x)[0]
         torch.testing.assert_close(quick, rnn(x)[0])
+
+    def test_the_meta_device(self) -> None:
+        rnn = bipolar.StackedRNN(4, 6, 5, "bprelu", device="meta")
+        assert rnn(torch.randn(3, 2, 4, device="meta"))[0].shape == (3, 2, 6)
+
+    def test_batches_of_gradients_are_refused_on_the_fast_path(self) -> None:
+        for backend in ("scan", "wavefront"):
+            rnn, x = bipolar.StackedRNN(4, 4, 3, backend=backend), torch.randn(2, 1, 4, requires_grad=True)
+            output = rnn(x)[0]
+            with pytest.raises(RuntimeError, match="is_grads_batched: not on the fast path"):
+                torch.autograd.grad(output, x, torch.ones(3, *output.shape), is_grads_batched=True)
+
+    def test_a_step_under_autocast(self) -> None:
+        rnn = bipolar.StackedRNN(4, 4, 4)
+        with torch.autocast("cpu", torch.bfloat16):
+            _, state = rnn(torch.randn(3, 2, 4))
+            assert rnn.step(torch.randn(2, 4), state)[0].dtype == torch.bfloat16
 
 
 def test_a_very_deep_stack_trains() -> None:
@@ -351,11 +380,70 @@ def test_second_derivatives_work_on_the_reference_and_are_refused_on_the_fast_pa
                 torch.autograd.grad(loss, x, create_graph=True)
 
 
+class Swapped(nn.ELU):
+    """Derived from an activation, and something else."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.sin(input)
+
+
 def test_any_activation_is_welcome() -> None:
-    for nonlinearity in (torch.sin, "gelu", "bsilu", "bsoftplus", nn.Hardtanh()):
+    scale = torch.rand(5)
+    others = (torch.sin, "gelu", "bsilu", "bsoftplus", nn.Hardtanh(), Swapped(), lambda z: z * scale, nn.LayerNorm(5))
+    for nonlinearity in others:
         rnn = bipolar.StackedRNN(4, 5, 4, nonlinearity)
         assert kernel_of(rnn.activation) is None
         assert rnn(torch.randn(3, 2, 4))[0].shape == (3, 2, 5)
+    assert kernel_of(torch.tanh) is not None
+    hooked = nn.ELU()
+    hooked.register_forward_hook(lambda module, args, output: 2 * output)
+    assert kernel_of(hooked) is None
+
+
+def test_an_activation_with_parameters_goes_where_the_stack_goes() -> None:
+    rnn = bipolar.StackedRNN(4, 5, 3, "bprelu", dtype=torch.float64)
+    rnn(torch.randn(3, 2, 4, dtype=torch.float64))[0].sum().backward()
+    assert all(p.grad is not None for p in rnn.parameters())
+    bipolar.lsuv_rnn_(rnn, torch.randn(64, 4))
+    bipolar.lsuv_rnn_(bipolar.StackedRNN(4, 5, 3, "prelu").bfloat16(), torch.randn(64, 4))
+
+
+def test_a_bipolar_instance_brings_its_pattern() -> None:
+    rnn = bipolar.StackedRNN(4, 6, 3, bipolar.BELU(pattern="halves"))
+    assert rnn.pattern == "halves"
+    x = torch.randn(3, 2, 4)
+    fast = rnn(x)[0]
+    rnn.backend = "reference"
+    torch.testing.assert_close(fast, rnn(x)[0])
+    with pytest.raises(ValueError, match="nonlinearity: the units are in dimension -1"):
+        bipolar.StackedRNN(4, 6, 3, bipolar.BELU(dim=0))
+
+
+def test_a_random_activation() -> None:
+    rnn = bipolar.StackedRNN(4, 4, 6, nn.Sequential(nn.ELU(), nn.Dropout(0.5)), skip_every=2, dtype=torch.float64)
+    x = torch.randn(3, 2, 4, dtype=torch.float64)
+    rnn.recompute = True
+
+    def run(x: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        output: Tensor = rnn(x)[0]
+        return output
+
+    with torch.random.fork_rng():
+        assert torch.autograd.gradcheck(run, x.clone().requires_grad_())
+    assert torch.equal(rnn.step(x[0])[0], rnn.step(x[0])[0])
+    bipolar.lsuv_rnn_(rnn, torch.randn(64, 4))
+    assert isinstance(rnn.activation, nn.Sequential)
+    assert rnn.activation.training
+
+
+def test_a_block_that_is_always_dropped_has_a_gradient_of_zero() -> None:
+    for backend in ("reference", "scan", "wavefront"):
+        rnn = bipolar.StackedRNN(4, 4, 8, block_dropout=0.9, backend=backend)
+        for seed in range(5):
+            rnn.zero_grad()
+            rnn(torch.randn(1, 2, 4), generator=torch.Generator().manual_seed(seed))[0].sum().backward()
+            assert all(p.grad is not None for p in rnn.parameters())
     assert all(kernel_of(bipolar.StackedRNN(4, 5, 4, name).activation) is not None for name in FAST)
 
 
@@ -364,11 +452,14 @@ def test_any_activation_is_welcome() -> None:
     [
         ({"hidden_size": 0}, "hidden_size: expected at least 1, got 0"),
         ({"skip_every": 0}, "skip_every: expected at least 1"),
+        ({"skip_every": 2.0}, "skip_every: expected at least 1, or None for no skips, got 2.0"),
+        ({"skip_scale": math.nan}, "skip_scale: expected a finite number, got nan"),
+        ({"nonlinearity": "crelu"}, "nonlinearity: expected a function that keeps the shape of its input, got 'crelu'"),
         ({"dropout": 1.0}, r"dropout: expected a probability in \[0, 1\), got 1.0"),
         ({"recurrent_dropout": -0.1}, "recurrent_dropout: expected a probability"),
         ({"block_dropout": 0.1, "skip_every": None}, "block_dropout: only blocks with a skip"),
         ({"gamma": 1.5}, r"gamma: expected a share in \[0, 1\], got 1.5"),
-        ({"nonlinearity": "beelu"}, "no activation is called 'beelu'; did you mean"),
+        ({"nonlinearity": "beelu"}, "nonlinearity: no activation is called 'beelu'; did you mean"),
         ({"pattern": "odd"}, "pattern: expected one of"),
         ({"backend": "gpu"}, "backend: expected one of 'auto', 'reference', 'scan', 'wavefront', got 'gpu'"),
         (
@@ -392,6 +483,18 @@ def test_bad_input() -> None:
     for state in (torch.zeros(5, 2, 5), torch.zeros(6, 2, 4), torch.zeros(6, 3, 5)):
         with pytest.raises(ValueError, match=r"state: expected \(num_layers, batch, hidden_size\) = \(6, 2, 5\)"):
             rnn(torch.randn(3, 2, 4), state)
+    with pytest.raises(ValueError, match=r"input: expected \(batch, time, 4\)"):
+        bipolar.StackedRNN(4, 5, 6, batch_first=True)(torch.randn(3, 2, 5))
+    with pytest.raises(TypeError, match="state: expected torch.float32 as the input is, got torch.float64"):
+        rnn(torch.randn(3, 2, 4), torch.zeros(6, 2, 5, dtype=torch.float64))
+    with pytest.raises(TypeError, match="state: expected a tensor, got tuple"):
+        rnn(torch.randn(3, 2, 4), (torch.zeros(6, 2, 5),))
+    with pytest.raises(TypeError, match="nonlinearity: expected a name, a function or a module"):
+        bipolar.StackedRNN(4, 5, 6, nn.ReLU)
+    packed = pack_padded_sequence(torch.randn(3, 2, 4), torch.tensor([3, 2]))
+    for call in (rnn.step, lambda given: bipolar.lsuv_rnn_(rnn, given)):
+        with pytest.raises(TypeError, match="input: expected .* got"):
+            call(packed)
     with pytest.raises(TypeError, match="PackedSequence"):
         rnn(pack_padded_sequence(torch.randn(3, 2, 4), torch.tensor([3, 2])))
 

@@ -77,10 +77,11 @@ def as_activation(
     return f
 
 
-def is_unbounded(f: Callable[[Tensor], Tensor], channels: int = 1) -> bool:
+def is_unbounded(f: Callable[[Tensor], Tensor], channels: int = 1, like: Tensor | None = None) -> bool:
     """Whether a function of anyone's goes beyond all bounds, judged by two points."""
+    points = torch.tensor([[-1e6], [1e6]]).repeat(1, channels)
     with torch.no_grad():
-        return bool(f(torch.tensor([[-1e6], [1e6]]).repeat(1, channels)).abs().max() > 1e3)
+        return bool(f(points if like is None else points.to(like)).abs().max() > 1e3)
 
 
 def _range(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

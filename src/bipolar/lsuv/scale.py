@@ -30,6 +30,14 @@ class Meter:
             variance = second_moment - mean.square()
         return float(variance if self.target == "variance" else variance + mean.square())
 
+    def mean(self, tensor: Tensor) -> float:
+        """The mean over all processes."""
+        values = tensor.detach().double()
+        total = torch.stack((values.sum(), torch.full_like(values.sum(), values.numel())))
+        if self.group is not None:
+            dist.all_reduce(total, group=self.group)
+        return float(total[0] / total[1])
+
     def everywhere(self, holds: bool, device: torch.device) -> bool:
         """Whether something holds in every process; ``device`` is one that the processes can talk about."""
         if self.group is None:

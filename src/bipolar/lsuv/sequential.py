@@ -92,7 +92,10 @@ class SequentialPass(TorchFunctionMode):
             return
         self.owner |= {id(weight): name for weight in weights}
         if isinstance(layer, StackedRNN):
-            samples = _input(args, kwargs).reshape(-1, layer.input_size)
+            given = _input(args, kwargs)
+            if not isinstance(given, Tensor) or given.ndim == 0 or given.size(-1) != layer.input_size:
+                return  # which the layer itself will refuse, and say why
+            samples = given.reshape(-1, layer.input_size)
             for row in scale_stack(layer, samples, f"{name}.", self.meter, self.weights, self.tol, self.max_iter):
                 self._add(row)
             return

@@ -2,10 +2,12 @@ r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) 
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
 
 from bipolar.gain import Statistic, check_statistic
 from bipolar.lsuv.follow import is_unbounded
@@ -69,6 +71,10 @@ def lsuv_rnn_(
     stack = unwrapped(rnn)
     if not isinstance(stack, StackedRNN):
         raise TypeError(f"rnn: expected a StackedRNN, got {type(stack).__name__}; for any other model there is lsuv_")
+    if max_iter < 1:
+        raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input: expected a tensor of shape (batch, input_size), got {type(input).__name__}")
     if input.ndim != 2 or input.size(1) != stack.input_size or not len(input):
         raise ValueError(f"input: expected (batch, {stack.input_size}), got shape {tuple(input.shape)}")
     weights = Weights(group, generator)
@@ -85,9 +91,12 @@ def scale_stack(
     rnn: StackedRNN, input: Tensor, prefix: str, meter: Meter, weights: Weights, tol: float, max_iter: int
 ) -> list[LSUVRow]:
     """Scales the weights of a stack for an input of shape (samples, input_size)."""
-    x = _standardised(input, meter)
-    f, where = rnn.activation, "state"
-    if not is_unbounded(copy.deepcopy(f).cpu().float() if isinstance(f, nn.Module) else f, rnn.hidden_size):
+    x = _standardised(input.double() if rnn.weight_hh_l0.dtype == torch.float64 else input, meter)
+    activation: Callable[[Tensor], Tensor] = rnn.activation
+    if isinstance(rnn.activation, nn.Module):  # a copy, in the precision of x and without randomness
+        activation = copy.deepcopy(rnn.activation).to(x).eval()
+    f, where = activation, "state"
+    if not is_unbounded(activation, rnn.hidden_size, x):
         f, where = nn.Identity(), "input of f"
     block_input, rows = x, []
     for i, (u, w, b) in enumerate(rnn.layers()):
@@ -101,7 +110,7 @@ def scale_stack(
         skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
 
         def state(scale: float, linear: Tensor = linear, bias: Tensor | float = bias) -> Tensor:
-            return rnn.activation(linear * scale + bias)
+            return activation(linear * scale + bias)
 
         def statistic(
             scale: float, linear: Tensor = linear, bias: Tensor | float = bias, skip: Tensor | None = skip
@@ -109,17 +118,19 @@ def scale_stack(
             h = f(linear * scale + bias)
             return meter(h if skip is None or where != "state" else h + skip)
 
-        note = ""
+        note = _left_alone(rnn, i)
         if skip is not None and where == "state" and statistic(0.0) > 1 - tol:
             note = f"the skip alone has {statistic(0.0):.4g}: weights kept"
+        if note:
             linear, factors = vertical + horizontal, (1.0, 1.0)
-            measured = meter(state(1.0, linear) + skip)
+            measured = statistic(1.0, linear)
             solution = Solution(measured, measured, 1.0, 1)
         else:
             try:
                 solution = solve(statistic, tol, max_iter)
             except UnsolvableError as error:
-                raise LSUVError(f"{prefix}layer {i}: its {meter.target.replace('_', ' ')} {error}") from None
+                few = f"; {len(x)} samples may be too few" if len(x) < 32 else ""
+                raise LSUVError(f"{prefix}layer {i}: its {meter.target.replace('_', ' ')} {error}{few}") from None
         for name, factor in zip((f"weight_ih_l{i}", f"weight_hh_l{i}"), factors, strict=True):
             scale = factor * solution.scale
             if not note:
@@ -130,6 +141,21 @@ def scale_stack(
         x = state(solution.scale, linear)
         x = x if skip is None else x + skip
     return rows
+
+
+def _left_alone(rnn: StackedRNN, layer: int) -> str:
+    """Why the weights of a layer are not LSUV's to change, if they are not."""
+    names = [f"weight_ih_l{layer}", f"weight_hh_l{layer}"]
+    for name in names:
+        if parametrize.is_parametrized(rnn, name):
+            return "its weights are parametrised"
+        weight = getattr(rnn, name)
+        if not weight.requires_grad:
+            return "frozen"
+        for other, parameter in rnn.named_parameters(remove_duplicate=False):
+            if parameter is weight and other != name:
+                return f"tied to {other!r}"
+    return ""
 
 
 def _shared(
@@ -155,6 +181,6 @@ def _standardised(input: Tensor, meter: Meter) -> Tensor:
     variance = Meter("variance", meter.group)(x)
     if variance == 0:
         raise LSUVError("input: all its values are the same, so it has no variance to hand on")
-    second_moment = Meter("second_moment", meter.group)(x)
-    mean = math.copysign(math.sqrt(max(second_moment - variance, 0.0)), float(x.mean()))
-    return (x - mean) / math.sqrt(variance)
+    if not math.isfinite(variance):
+        raise LSUVError("input: its values are too large for its precision")
+    return (x - meter.mean(x)) / math.sqrt(variance)

@@ -45,4 +45,6 @@ def run(
                 h[i] = h[i] + skip_scale * block_input
             x = h[i] if noise.output is None else h[i] * noise.output_at(i, t, len(weights), len(input)) * noise.scale
         outputs.append(x)
+    if noise.dropped is not None:  # a layer that was always dropped has a gradient, too: zero
+        outputs[-1] = outputs[-1] + 0 * sum(p.sum() for layer in weights for p in layer if p is not None)
     return torch.stack(outputs), torch.stack(h)

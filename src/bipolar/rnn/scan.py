@@ -14,7 +14,7 @@ from torch import Tensor
 from bipolar.kernels import Kernel, apply
 from bipolar.rnn.blocks import Blocks
 from bipolar.rnn.noise import Noise
-from bipolar.rnn.wavefront import refuse_second_derivative
+from bipolar.rnn.wavefront import refuse_what_has_no_formula
 
 
 def run(
@@ -94,7 +94,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_what_has_no_formula(grad)
         x, h0, u, w, mask, h, before_skip = ctx.saved_tensors
         time, batch, units = h.shape
         dz = (h if before_skip is None else before_skip).clone()

@@ -1,7 +1,8 @@
 """StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -21,9 +22,6 @@ from bipolar.rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
 
 Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
 Weights: TypeAlias = Sequence[tuple[Tensor, Tensor, Tensor | None]]
-
-# a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
-_scan, _wavefront = torch.compiler.disable(scan.run), torch.compiler.disable(wavefront.run)
 
 #: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
 WIDE = 512
@@ -50,8 +48,12 @@ class StackedRNN(nn.Module):
     - ``dropout`` acts on the stack's input and on every layer's output, the last included, with a fresh mask at each
       time step. What a skip carries, and what passes by a dropped block, is the dropped-out value.
     - ``recurrent_dropout`` is rnnDrop: one mask for each layer and sequence, on :math:`h_i(t-1)`.
-    - ``block_dropout`` drops blocks, at each time step by one draw for the whole mini-batch: the output of a dropped
-      block is its input, its states stay as they were, and nothing is rescaled at test time.
+    - ``block_dropout`` drops blocks, at each time step by one draw for the whole mini-batch. A dropped block of layers
+      i - k + 1, ..., i is the identity, both ways: what it hands on is what it was given, :math:`x_{i+1}(t) =
+      x_{i-k+1}(t)`, and its states stay, :math:`h_j(t) = h_j(t-1)`. Nothing is rescaled at test time.
+
+    Probabilities are taken to the nearest of 65,536 levels. Where f draws random numbers of its own (``"rrelu"``),
+    these do not come from ``generator``.
 
     Args:
         input_size: the number of features of the input
@@ -66,8 +68,10 @@ class StackedRNN(nn.Module):
         dropout: probability to drop a value between layers. Default: 0.0
         recurrent_dropout: probability to drop a value between time steps. Default: 0.0
         block_dropout: probability to drop a block; needs ``skip_every``. Default: 0.0
-        gamma: the share of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
-            :math:`U_i x_i(t)`. Default: 0.5
+        gamma: the share :math:`\gamma` of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
+            :math:`U_i x_i(t)`: as in the paper, :math:`W_i' = W_i \sqrt{2 \gamma}` and :math:`U_i' = U_i
+            \sqrt{2 (1 - \gamma)}` from equal shares. Used by ``reset_parameters`` and :func:`~bipolar.lsuv_rnn_`.
+            Default: 0.5
         pattern: which units a bipolar f flips, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
         recompute: whether to keep only what enters a group of blocks, and to compute the rest anew in the backward
             pass: memory grows with the root of the depth instead of the depth, for a third more time.
@@ -125,7 +129,7 @@ class StackedRNN(nn.Module):
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if size < 1:
                 raise ValueError(f"{name}: expected at least 1, got {size}")
-        if skip_every is not None and skip_every < 1:
+        if skip_every is not None and (not isinstance(skip_every, int) or skip_every < 1):
             raise ValueError(f"skip_every: expected at least 1, or None for no skips, got {skip_every}")
         probabilities = {
             "dropout": dropout,
@@ -137,6 +141,8 @@ class StackedRNN(nn.Module):
                 raise ValueError(f"{name}: expected a probability in [0, 1), got {p}")
         if block_dropout and skip_every is None:
             raise ValueError("block_dropout: only blocks with a skip connection can be dropped; give skip_every too")
+        if not math.isfinite(skip_scale):
+            raise ValueError(f"skip_scale: expected a finite number, got {skip_scale}")
         if not 0 <= gamma <= 1:
             raise ValueError(f"gamma: expected a share in [0, 1], got {gamma}")
         if backend not in get_args(Backend):
@@ -153,11 +159,11 @@ class StackedRNN(nn.Module):
         self.recurrent_dropout = recurrent_dropout
         self.block_dropout = block_dropout
         self.gamma = gamma
-        self.pattern: Pattern = pattern
         self.recompute = recompute
         self.backend: Backend = backend
         self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
-        self.activation = _activation(nonlinearity, pattern)
+        self.activation = _activation(nonlinearity, pattern, hidden_size, device, dtype)
+        self.pattern: Pattern = getattr(self.activation, "pattern", pattern)
         if backend in ("scan", "wavefront") and kernel_of(self.activation) is None:
             raise ValueError(f"backend: {backend!r} does not know the derivative of {nonlinearity!r}; use 'auto'")
         self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
@@ -179,7 +185,7 @@ class StackedRNN(nn.Module):
         """
         try:
             scale = gain(self.activation, stacked=True)
-        except ValueError:  # f cannot keep a variance: tanh and its like
+        except Exception:  # f cannot keep a variance, as tanh cannot; or is not a function of one unit
             scale = 1.0
         for u, w, b in self.layers():
             nn.init.normal_(u, std=scale * math.sqrt((1 - self.gamma) / u.size(1)))
@@ -206,8 +212,9 @@ class StackedRNN(nn.Module):
                 "input: a PackedSequence is not supported; pad the sequences and mask what follows their ends"
             )
         if input.ndim not in (2, 3) or input.size(-1) != self.input_size:
+            order = "batch, time" if self.batch_first else "time, batch"
             raise ValueError(
-                f"input: expected (time, batch, {self.input_size}) or (time, {self.input_size}), "
+                f"input: expected ({order}, {self.input_size}) or (time, {self.input_size}), "
                 f"got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 3
@@ -230,7 +237,7 @@ class StackedRNN(nn.Module):
                 recurrent_dropout=self.recurrent_dropout,
                 block_dropout=self.block_dropout,
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with _without_autocast(x):
             output, h = self._run(x, h, weights, noise)
         if not batched:
             return output.squeeze(1), h.squeeze(1)
@@ -238,8 +245,9 @@ class StackedRNN(nn.Module):
 
     def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Noise) -> tuple[Tensor, Tensor]:
         """All layers, on (time, batch, input_size): at once, or by groups of blocks that are computed anew later."""
-        run = self._runner(x)
-        if not (self.recompute and torch.is_grad_enabled()):
+        run = self._runner(x, state, weights)
+        eager = not torch._C._are_functorch_transforms_active()  # which do not know how to compute anew
+        if not (self.recompute and torch.is_grad_enabled() and eager):
             return run(x, state, weights, self.blocks, self.skip_scale, noise)
         every, layers, steps = self.skip_every or 1, self.num_layers, len(x)
         size = every * max(1, round(math.sqrt(layers) / every))
@@ -255,17 +263,23 @@ class StackedRNN(nn.Module):
                 self.skip_scale,
                 noise.within(low, high, every, layers, steps),
             )
-            x, last = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
+            # a fast path draws no random numbers; what someone's own f does, nobody knows
+            own = run.func is reference.run
+            x, last = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=own)
             states.append(last)
         return x, torch.cat(states)
 
-    def _runner(self, x: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _runner(self, x: Tensor, state: Tensor, weights: Weights) -> "partial[tuple[Tensor, Tensor]]":
         """The backend for this input."""
         kernel = kernel_of(self.activation)
-        if self.backend == "reference" or kernel is None or not _is_eager(x):
+        if self.backend == "reference" or kernel is None or not _is_eager(x, state, *weights[0]):
             return partial(reference.run, f=self.activation)
         wide = self.hidden_size >= WIDE if self.backend == "auto" else self.backend == "scan"
-        return partial(_scan if wide else _wavefront, kernel=kernel, sign=self._sign(x))
+        run = scan.run if wide else wavefront.run
+        if torch.compiler.is_compiling():
+            # a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
+            run = torch.compiler.disable(run)
+        return partial(run, kernel=kernel, sign=self._sign(x))
 
     def _sign(self, x: Tensor) -> Tensor | None:
         """The diagonal of S, if f is bipolar."""
@@ -292,18 +306,26 @@ class StackedRNN(nn.Module):
             >>> output.shape, state.shape
             (torch.Size([4, 32]), torch.Size([8, 4, 32]))
         """
+        if isinstance(input, PackedSequence):
+            raise TypeError("input: expected one time step, (batch, input_size), got a PackedSequence")
         if input.ndim not in (1, 2) or input.size(-1) != self.input_size:
             raise ValueError(
                 f"input: expected (batch, {self.input_size}) or ({self.input_size},), got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 2
-        x = input if batched else input.unsqueeze(0)
+        x, state, weights = _under_autocast(input, state, self.layers())
+        x = x if batched else x.unsqueeze(0)
         h = self._initial_state(x.unsqueeze(0), state, batched)
+        with _without_autocast(x), evaluating(self.activation):
+            output, last = self._step(x, h, weights)
+        return (output, last) if batched else (output.squeeze(0), last.squeeze(1))
+
+    def _step(self, x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         kernel, sign, f = kernel_of(self.activation), self._sign(x), self.activation
         if kernel is not None:
             f = kernel.forward_ if sign is None else lambda z: kernel.forward_(z.mul_(sign)).mul_(sign)
         block_input, past, states = x, h.unbind(0), []
-        for i, (u, w, b) in enumerate(self.layers()):
+        for i, (u, w, b) in enumerate(weights):
             if self.blocks.starts(i):
                 block_input = x
             if len(x) == 1:  # matrix times vector: half the time
@@ -314,18 +336,17 @@ class StackedRNN(nn.Module):
             if self.blocks.has_skip(i):
                 x = x.add(block_input, alpha=self.skip_scale)
             states.append(x)
-        last = torch.stack(states)
-        return (x, last) if batched else (x.squeeze(0), last.squeeze(1))
+        return x, torch.stack(states)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Takes the parameters of an ``nn.RNN``, too, which has two biases a layer: it is their sum that acts."""
         pairs = [(f"{prefix}bias_ih_l{i}", f"{prefix}bias_hh_l{i}") for i in range(self.num_layers)]
         if self.bias and all(name in state_dict for pair in pairs for name in pair):
-            if self.skip_every is not None or self.nonlinearity not in ("tanh", "relu"):
+            skips = any(self.blocks.has_skip(i) for i in range(self.num_layers))
+            if skips or type(self.activation) not in (nn.Tanh, nn.ReLU):
                 cast(list[str], args[-1]).append(
                     "these are the parameters of an nn.RNN, which is a StackedRNN with skip_every=None and "
-                    f"nonlinearity='tanh' or 'relu'; here skip_every={self.skip_every}, "
-                    f"nonlinearity={self.nonlinearity!r}"
+                    f"nonlinearity='tanh' or 'relu'; here skip_every={self.skip_every}, activation={self.activation}"
                 )
             for i, (ih, hh) in enumerate(pairs):
                 state_dict[f"{prefix}bias_l{i}"] = state_dict.pop(ih) + state_dict.pop(hh)
@@ -336,6 +357,10 @@ class StackedRNN(nn.Module):
         if state is None:
             return x.new_zeros(expected)
         shape = expected if batched else (self.num_layers, self.hidden_size)
+        if not isinstance(state, Tensor):
+            raise TypeError(f"state: expected a tensor, got {type(state).__name__}")
+        if state.dtype != x.dtype:
+            raise TypeError(f"state: expected {x.dtype} as the input is, got {state.dtype}")
         if tuple(state.shape) != shape:
             raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
         return state.view(expected)
@@ -362,32 +387,71 @@ class StackedRNN(nn.Module):
         )
 
 
-def _activation(nonlinearity: str | Callable[[Tensor], Tensor], pattern: Pattern) -> Callable[[Tensor], Tensor]:
+def _activation(
+    nonlinearity: str | Callable[[Tensor], Tensor],
+    pattern: Pattern,
+    units: int,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> Callable[[Tensor], Tensor]:
     """f on (batch, hidden_size); for a bipolar one by name, with this pattern."""
-    if not isinstance(nonlinearity, str):
-        if not callable(nonlinearity):
-            raise TypeError(f"nonlinearity: expected a name or a function, got {nonlinearity!r}")
-        return nonlinearity
-    activation = get_activation(nonlinearity)
-    if isinstance(activation, ChannelActivation):
-        activation.dim, activation.pattern = -1, pattern
-    return activation
+    f: Callable[[Tensor], Tensor]
+    if isinstance(nonlinearity, str):
+        try:
+            made = get_activation(nonlinearity)
+        except ValueError as error:
+            raise ValueError(f"nonlinearity: {str(error).removeprefix('name: ')}") from None
+        if isinstance(made, ChannelActivation):
+            made.dim, made.pattern = -1, pattern
+        f = made.to(device=device, dtype=dtype)
+    elif isinstance(nonlinearity, type) or not callable(nonlinearity):
+        raise TypeError(f"nonlinearity: expected a name, a function or a module, got {nonlinearity!r}")
+    else:
+        f = nonlinearity
+    if isinstance(f, ChannelActivation) and f.dim not in (1, -1):
+        raise ValueError(f"nonlinearity: the units are in dimension -1, but this acts on dimension {f.dim}")
+    parameter = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+    like = torch.zeros(1, units, device=device, dtype=dtype) if parameter is None else parameter.new_zeros(1, units)
+    with torch.no_grad(), evaluating(f):
+        output = f(like)
+    if not isinstance(output, Tensor) or output.shape != like.shape:
+        raise ValueError(f"nonlinearity: expected a function that keeps the shape of its input, got {nonlinearity!r}")
+    return f
+
+
+@contextlib.contextmanager
+def evaluating(f: Any) -> Iterator[None]:
+    """Has an activation in evaluation mode: without randomness of its own."""
+    modules = [m for m in f.modules() if m.training] if isinstance(f, nn.Module) else []
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module in modules:
+            module.training = True
+
+
+def _without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
+    kind = x.device.type
+    available = torch.amp.is_autocast_available(kind)
+    return torch.autocast(kind, enabled=False) if available else contextlib.nullcontext()
 
 
 def _under_autocast(input: Tensor, state: Tensor | None, weights: Weights) -> tuple[Tensor, Tensor | None, Weights]:
     """Everything in the precision that autocast asks for, if it is on."""
     kind = input.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
         return input, state, weights
     dtype = torch.get_autocast_dtype(kind)
     lower = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
     return input.to(dtype), None if state is None else state.to(dtype), lower
 
 
-def _is_eager(x: Tensor) -> bool:
+def _is_eager(*tensors: Tensor | None) -> bool:
     """Whether a hand-written backward pass can be used: not for export, forward-mode, or a transform of torch.func."""
     return not (
         torch.compiler.is_exporting()
         or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad.unpack_dual(x).tangent is not None
+        or any(t is not None and torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in tensors)
     )

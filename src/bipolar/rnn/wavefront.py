@@ -123,7 +123,8 @@ class _Wavefront(torch.autograd.Function):
                 plan.kernel.forward_(cells)
             if front.skip < high:
                 ends = cells[front.skip - low :: every]
-                before_skip.append(ends.clone())
+                if plan.keep:
+                    before_skip.append(ends.clone())
                 starts = fronts[j - every].of(between[j - every], front.skip - every, high - every, every)
                 ends.add_(starts, alpha=plan.alpha)
             for i in front.dropped:
@@ -145,8 +146,9 @@ class _Wavefront(torch.autograd.Function):
                 torch.mul(between[j][-1], leaving, out=outputs[d - high + 1])
             if d - low == plan.steps - 1:
                 torch.mul(cells[0], sign, out=last[low])
-            if not plan.keep and j >= every:  # nothing looks farther back
-                h[j - every] = between[j - every] = h0
+            done = j - (plan.blocks.every or 1)
+            if not plan.keep and done >= 0:  # nothing looks farther back
+                h[done] = between[done] = h0
         if plan.keep:
             ctx.save_for_backward(x, u0, u, w, *h, *(between if noisy else ()), *before_skip)
         ctx.plan, ctx.noisy, ctx.has_bias = plan, noisy, bias is not None
@@ -154,7 +156,7 @@ class _Wavefront(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_what_has_no_formula(grad_output)
         plan: _Plan = ctx.plan
         noise, sign, every, fronts = plan.noise, plan.sign, plan.every, plan.fronts()
         x, u0, u, w, *saved = ctx.saved_tensors
@@ -166,8 +168,8 @@ class _Wavefront(torch.autograd.Function):
         need_bias = any(needed[2 * plan.layers - 1 :])
         grad_outputs, grad_lasts = grad_output.unbind(0), grad_last.unbind(0)
         entering, leaving = sign / noise.scale, sign * noise.scale
-        grad_rising = torch.empty_like(grad_output)
-        grad_skip = torch.zeros_like(grad_output) if plan.blocks.same_width else None  # on x, but for U x
+        grad_rising = torch.empty_like(grad_output, memory_format=torch.contiguous_format)
+        grad_skip = torch.zeros_like(grad_rising) if plan.blocks.same_width else None  # on x, but for U x
         grad_h0, grad_u, grad_w = torch.zeros_like(grad_last), torch.zeros_like(u), torch.zeros_like(w)
         grad_bias = w.new_zeros(w.shape[:2])
 
@@ -246,7 +248,7 @@ class _Wavefront(torch.autograd.Function):
         both, flat = sign[:, None] * sign, grad_rising.view(-1, len(sign))
         grad_x = grad_u0 = None
         if need_x:
-            grad_x = torch.zeros_like(x) if grad_skip is None else grad_skip.mul_(entering)
+            grad_x = grad_rising.new_zeros(x.shape) if grad_skip is None else grad_skip.mul_(entering)
             grad_x.view(-1, x.size(2)).addmm_(flat, u0)
         if need_u0:
             grad_u0 = (flat.mT @ x.reshape(-1, x.size(2))).mul_(sign[:, None])
@@ -262,7 +264,9 @@ def _past(plan: _Plan, fronts: list[Front], h: Sequence[Tensor], j: int) -> Tens
     return past if plan.noise.recurrent is None else past * plan.noise.recurrent[low:high]
 
 
-def refuse_second_derivative() -> None:
-    """For a backward pass without a derivative of its own."""
+def refuse_what_has_no_formula(grad: Tensor) -> None:
+    """For a backward pass that is not differentiable itself, and that works in place."""
     if torch.is_grad_enabled():
         raise RuntimeError("create_graph: the fast path has no second derivative; use StackedRNN(backend='reference')")
+    if torch._C._functorch.is_legacy_batchedtensor(grad) or torch._C._functorch.is_batchedtensor(grad):
+        raise RuntimeError("is_grads_batched: not on the fast path; use StackedRNN(backend='reference')")

@@ -91,7 +91,7 @@ class TestBadData:
             load_text("nothing", directory)
         path = directory / "a.txt"
         path.write_bytes(b"abc")
-        with pytest.raises(DataError, match="--split .* three positive fractions that add up to 1"):
+        with pytest.raises(DataError, match=r"--split .* three positive fractions that add up to 1"):
             load_text(str(path), directory, (0.9, 0.2, 0.1))
 
     def test_too_short_for_a_batch(self) -> None:
@@ -113,7 +113,7 @@ class TestBadData:
             raise OSError("no route to host")
 
         monkeypatch.setattr(data_files, "_download", fail)
-        with pytest.raises(DataError, match="is not there, and downloading it failed .* Put the file there yourself"):
+        with pytest.raises(DataError, match=r"is not there, and downloading it failed .* Put the file there yourself"):
             load_text("ptb", directory)
 
 

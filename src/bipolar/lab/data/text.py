@@ -123,9 +123,8 @@ def _encode(text: bytes, vocabulary: str, name: str) -> Tensor:
     table[points] = np.arange(len(points), dtype=dtype)
     encoded = []
     for piece in _pieces(text, name):
-        if piece.dtype != np.uint8 or max(points) < 255:
-            if piece.size and piece.max() >= len(table):
-                raise _unknown_symbol(chr(int(piece[piece >= len(table)][0])), name)
+        if piece.size and piece.max() >= len(table):
+            raise _unknown_symbol(chr(int(piece[piece >= len(table)][0])), name)
         indices = table[piece] if piece.dtype != np.uint8 else np.take(table, piece)
         if (indices == unknown).any():
             raise _unknown_symbol(chr(int(piece[np.argmax(indices == unknown)])), name)
