@@ -130,7 +130,7 @@ class TestResume:
             "0.1",
             "--model.block-dropout",
             "0.1",
-            "--machine.accelerator",
+            "--accelerator",
             "cpu",
         )
         environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -220,9 +220,9 @@ def test_two_processes_are_one(corpus: Path, tmp_path: Path) -> None:
             "16",
             "--log-every",
             "1",
-            "--machine.accelerator",
+            "--accelerator",
             "cpu",
-            "--machine.devices",
+            "--devices",
             str(devices),
         )
         subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=240)

@@ -5,9 +5,10 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+import tyro
 from lightning_fabric import Fabric
 from torch import Tensor
 
@@ -75,7 +76,7 @@ class TextConfig:
     """``ptb``, ``text8``, ``python-docs``, or the path of a UTF-8 text file."""
     model: TextModel = field(default_factory=TextModel)
     """The model."""
-    machine: Machine = field(default_factory=Machine)
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
     """Where it is computed."""
     out: Path | None = None
     """The directory of the run. Default: runs/ and what distinguishes it."""
