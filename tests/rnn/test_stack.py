@@ -485,7 +485,7 @@ def test_bad_input() -> None:
             rnn(torch.randn(3, 2, 4), state)
     with pytest.raises(ValueError, match=r"input: expected \(batch, time, 4\)"):
         bipolar.StackedRNN(4, 5, 6, batch_first=True)(torch.randn(3, 2, 5))
-    with pytest.raises(TypeError, match="state: expected torch.float32 as the input is, got torch.float64"):
+    with pytest.raises(TypeError, match=r"state: expected torch\.float32 as the input is, got torch\.float64"):
         rnn(torch.randn(3, 2, 4), torch.zeros(6, 2, 5, dtype=torch.float64))
     with pytest.raises(TypeError, match="state: expected a tensor, got tuple"):
         rnn(torch.randn(3, 2, 4), (torch.zeros(6, 2, 5),))
@@ -493,7 +493,7 @@ def test_bad_input() -> None:
         bipolar.StackedRNN(4, 5, 6, nn.ReLU)
     packed = pack_padded_sequence(torch.randn(3, 2, 4), torch.tensor([3, 2]))
     for call in (rnn.step, lambda given: bipolar.lsuv_rnn_(rnn, given)):
-        with pytest.raises(TypeError, match="input: expected .* got"):
+        with pytest.raises(TypeError, match=r"input: expected .* got"):
             call(packed)
     with pytest.raises(TypeError, match="PackedSequence"):
         rnn(pack_padded_sequence(torch.randn(3, 2, 4), torch.tensor([3, 2])))
