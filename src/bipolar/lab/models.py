@@ -8,7 +8,7 @@ import torch
 
 from bipolar.lab.data import DataError
 from bipolar.lab.data.text import encode
-from bipolar.lab.training.checkpoints import Checkpoints
+from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.text import load_config
 from bipolar.models import CharRNN
 
@@ -16,10 +16,7 @@ from bipolar.models import CharRNN
 def load_model(run: Path) -> CharRNN:
     """The best model of a run so far, or its last if it has not been validated yet."""
     config = load_config(run)
-    checkpoints = Checkpoints(run / "checkpoints")
-    saved = checkpoints.best() or checkpoints.last()
-    if saved is None:
-        raise DataError(f"{run}: there is no checkpoint yet")
+    saved = best_of(run)
     vocabulary = json.loads((run / "config.json").read_text(encoding="utf-8"))["vocabulary"]
     model = config.model.build(vocabulary)
     model.load_state_dict(saved["model"])

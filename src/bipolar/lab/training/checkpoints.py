@@ -9,8 +9,18 @@ from typing import Any
 import torch
 
 from bipolar.files import digest, replacing
+from bipolar.lab.data import DataError
 
 KEPT = 2
+
+
+def best_of(run: Path) -> dict[str, Any]:
+    """The checkpoint of a run's best validation so far, or its last if it has not been validated yet."""
+    checkpoints = Checkpoints(run / "checkpoints")
+    saved = checkpoints.best() or checkpoints.last()
+    if saved is None:
+        raise DataError(f"{run}: there is no checkpoint yet")
+    return saved
 
 
 class Checkpoints:

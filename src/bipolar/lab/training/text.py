@@ -16,7 +16,7 @@ from bipolar.gain import Statistic
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
 from bipolar.lab.data.text import SPLITS
 from bipolar.lab.mistakes import Gradient, mistaken
-from bipolar.lab.training.checkpoints import Checkpoints
+from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Length, Machine, Task, mean_over_processes, train
 from bipolar.models.char_rnn import Cell, CharRNN
 from bipolar.pattern import Pattern
@@ -302,10 +302,6 @@ def evaluate_run(run: Path, split: str, data_dir: Path | None = None) -> dict[st
     task = TextTask(config, corpus)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())
-    checkpoints = Checkpoints(run / "checkpoints")
-    saved = checkpoints.best() or checkpoints.last()
-    if saved is None:
-        raise DataError(f"{run}: there is no checkpoint yet")
-    task.model.load_state_dict(saved["model"])
+    task.model.load_state_dict(best_of(run)["model"])
     task.model.eval()
     return {f"{split}_bpc": task.evaluate(split)}
