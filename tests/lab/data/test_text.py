@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +26,7 @@ class TestEncoding:
     def test_it_is_what_a_loop_over_characters_gives(self, text: str, piece: int) -> None:
         before, texts.PIECE = texts.PIECE, piece
         try:
-            corpus = texts._corpus("test", [text.encode()] * 3)
+            corpus = texts._corpus("test", [np.frombuffer(text.encode(), np.uint8)] * 3)
         finally:
             texts.PIECE = before
         assert corpus.vocabulary == "".join(sorted(set(text)))
@@ -39,7 +40,7 @@ class TestEncoding:
 
     def test_many_symbols_take_more(self) -> None:
         text = "".join(chr(0x4E00 + i) for i in range(300))
-        corpus = texts._corpus("test", [text.encode()] * 3)
+        corpus = texts._corpus("test", [np.frombuffer(text.encode(), np.uint8)] * 3)
         assert corpus.train.tolist() == list(range(300))
 
     def test_splits(self, directory: Path) -> None:

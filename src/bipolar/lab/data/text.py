@@ -4,13 +4,15 @@ import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bipolar.lab.data.files import PTB, TEXT8, DataError, fetch
+
+Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 SPLITS = ("train", "valid", "test")
 NAMES = ("ptb", "text8", "python-docs")
@@ -43,18 +45,17 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = (0
     Penn Treebank comes in three files; Text8 is cut 90/5/5; any other text by ``split``.
     """
     if data == "ptb":
-        parts = [fetch(file, directory).read_bytes() for file in PTB]
-        return _corpus(data, parts)
+        return _corpus(data, [_bytes_of(fetch(file, directory)) for file in PTB])
     if data == "text8":
-        return _corpus(data, _cut(fetch(TEXT8[0], directory).read_bytes(), (0.9, 0.05, 0.05), data))
+        return _corpus(data, _cut(_bytes_of(fetch(TEXT8[0], directory)), (0.9, 0.05, 0.05), data))
     if data == "python-docs":
-        return _corpus(data, _cut(python_docs().encode(), (0.9, 0.05, 0.05), data))
+        return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), (0.9, 0.05, 0.05), data))
     path = Path(data) if Path(data).is_file() else directory / data
     if not path.is_file():
         raise DataError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
         raise DataError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
-    return _corpus(path.name, _cut(path.read_bytes(), split, data))
+    return _corpus(path.name, _cut(_bytes_of(path), split, data))
 
 
 def python_docs() -> str:
@@ -64,9 +65,14 @@ def python_docs() -> str:
     return "\n\n".join(topics.topics[name] for name in sorted(topics.topics))
 
 
-def _cut(text: bytes, split: tuple[float, float, float], name: str) -> list[bytes]:
+def _bytes_of(path: Path) -> Bytes:
+    """A file without reading it: its pages come and go as they are looked at."""
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+
+
+def _cut(text: Bytes, split: tuple[float, float, float], name: str) -> list[Bytes]:
     """Three parts by fractions of the bytes, moved to the next whole character."""
-    if not text:
+    if not len(text):
         raise DataError(f"--data {name}: the file is empty")
     borders = [0]
     for fraction in (split[0], split[0] + split[1]):
@@ -77,7 +83,7 @@ def _cut(text: bytes, split: tuple[float, float, float], name: str) -> list[byte
     return [text[a:b] for a, b in zip(borders, [*borders[1:], len(text)], strict=True)]
 
 
-def _corpus(name: str, parts: list[bytes]) -> Corpus:
+def _corpus(name: str, parts: list[Bytes]) -> Corpus:
     vocabulary = "".join(sorted(_symbols(parts[0], name)))
     if not vocabulary:
         raise DataError(f"--data {name}: its training part is empty")
@@ -88,21 +94,22 @@ def _corpus(name: str, parts: list[bytes]) -> Corpus:
     )
 
 
-def _pieces(text: bytes, name: str) -> Iterable[Any]:
+def _pieces(text: Bytes, name: str) -> Iterable[Any]:
     """The code points, piece by piece: bytes as they are where the text is ASCII."""
-    if text.isascii():
-        yield np.frombuffer(text, np.uint8)
+    starts = range(0, len(text), PIECE)
+    if all(text[start : start + PIECE].max() < 128 for start in starts):
+        yield from (text[start : start + PIECE] for start in starts)
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(text), PIECE):
+    for start in starts:
         try:
-            piece = decoder.decode(text[start : start + PIECE], final=start + PIECE >= len(text))
+            piece = decoder.decode(text[start : start + PIECE].tobytes(), final=start + PIECE >= len(text))
         except UnicodeDecodeError as error:
             raise DataError(f"--data {name}: not UTF-8 near byte {start + error.start}: {error.reason}") from None
         yield np.frombuffer(piece.encode("utf-32-le"), np.uint32)
 
 
-def _symbols(text: bytes, name: str) -> set[str]:
+def _symbols(text: Bytes, name: str) -> set[str]:
     found: set[int] = set()
     for piece in _pieces(text, name):
         if piece.dtype == np.uint8:
@@ -114,22 +121,23 @@ def _symbols(text: bytes, name: str) -> set[str]:
     return {chr(point) for point in found}
 
 
-def _encode(text: bytes, vocabulary: str, name: str) -> Tensor:
+def _encode(text: Bytes, vocabulary: str, name: str) -> Tensor:
     """Indices into the vocabulary, one byte each where it has at most 255 symbols: a lookup table, piece by piece."""
     points = [ord(symbol) for symbol in vocabulary]
     dtype = np.uint8 if len(points) < 256 else np.int32
     unknown = np.iinfo(dtype).max
     table = np.full(max(points) + 1, unknown, dtype)
     table[points] = np.arange(len(points), dtype=dtype)
-    encoded = []
+    encoded, count = np.empty(len(text), dtype), 0
     for piece in _pieces(text, name):
         if piece.size and piece.max() >= len(table):
             raise _unknown_symbol(chr(int(piece[piece >= len(table)][0])), name)
         indices = table[piece] if piece.dtype != np.uint8 else np.take(table, piece)
         if (indices == unknown).any():
             raise _unknown_symbol(chr(int(piece[np.argmax(indices == unknown)])), name)
-        encoded.append(indices)
-    return torch.from_numpy(np.concatenate(encoded) if len(encoded) != 1 else encoded[0])
+        encoded[count : count + len(indices)] = indices
+        count += len(indices)
+    return torch.from_numpy(encoded[:count])
 
 
 def _unknown_symbol(symbol: str, name: str) -> DataError:
