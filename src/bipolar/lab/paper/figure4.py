@@ -25,7 +25,7 @@ from bipolar.rnn import StackedRNN
 LAYERS, BATCHES, SEED = 36, 10, 1
 #: data, units, streams, time steps, learning rate
 SETTINGS = {
-    "quick": ("python-docs", 16, 16, 50, 1e-3),
+    "quick": ("python-docs", 32, 16, 50, 1e-3),
     "small": ("ptb", 64, 128, 50, 2e-4),
     "paper": ("ptb", 256, 128, 50, 2e-4),
 }

@@ -19,7 +19,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
         "small": TextConfig("ptb", max_steps=400, lr=4e-4, patience=400),
         "paper": TextConfig("ptb", max_epochs=20),
     }[scale]
-    width = {"quick": 16, "small": 64, "paper": 256}[scale]
+    width = {"quick": 64, "small": 64, "paper": 256}[scale]
     return {
         f"{depth} layers, {'skips' if skip else 'no skips'}": replace(
             base, model=TextModel(depth, width, skip_every=skip)
