@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -139,19 +139,47 @@ class TestTorchsOwn:
                 bipolar.StackedRNN(5, 6, 8, **options).load_state_dict(theirs.state_dict())
 
 
-@pytest.mark.parametrize("backend", ["scan", "wavefront"])
-@pytest.mark.parametrize("nonlinearity", FAST)
-def test_the_fast_path_in_single_precision(backend: Any, nonlinearity: str) -> None:
-    """To 1e-5 of the largest value, against the reference in double precision."""
-    torch.manual_seed(0)
-    rnn = bipolar.StackedRNN(32, 32, 12, nonlinearity, backend=backend, **NOISE)
-    bipolar.lsuv_rnn_(rnn, torch.randn(64, 32))
-    reference = copy.deepcopy(rnn).double()
+@settings(max_examples=40)
+@given(
+    depth=st.integers(1, 40),
+    width=st.integers(1, 64),
+    batch=st.integers(1, 7),
+    time=st.integers(1, 30),
+    nonlinearity=st.sampled_from(FAST),
+    skip_every=st.sampled_from([None, 2, 4]),
+    noise=st.sets(st.sampled_from(sorted(NOISE))),
+    backend=st.sampled_from(["scan", "wavefront"]),
+)
+def test_the_fast_path_in_single_precision(
+    depth: int,
+    width: int,
+    batch: int,
+    time: int,
+    nonlinearity: str,
+    skip_every: int | None,
+    noise: set[str],
+    backend: Any,
+) -> None:
+    """To 1e-5 of the largest value, or of 1, against the reference in double precision; or, where the stack makes much
+    of a rounding error, about as close as the reference itself in single precision.
+
+    Gradients where the activation has a continuous derivative: at a kink, rounding decides which of two holds.
+    """
+    torch.manual_seed(depth)
+    options: dict[str, Any] = {name: NOISE[name] for name in noise if skip_every or name != "block_dropout"}
+    rnn = bipolar.StackedRNN(width, width, depth, nonlinearity, skip_every=skip_every, backend=backend, **options)
+    reference = copy.deepcopy(rnn)
     reference.backend = "reference"
-    x = torch.randn(10, 5, 32, requires_grad=True)
-    exact = results(reference, x.detach().double().requires_grad_(), None, (1.0, 1.0))
-    for ours, theirs in zip(results(rnn, x, None, (1.0, 1.0)), exact, strict=True):
-        assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+    x = torch.randn(time, batch, width, requires_grad=True)
+    ours, rounded = (results(stack, x, None, (1.0, 1.0)) for stack in (rnn, reference))
+    exact = results(reference.double(), x.detach().double().requires_grad_(), None, (1.0, 1.0))
+    smooth = nonlinearity in ("elu", "belu", "celu", "bcelu", "tanh")
+    compared = slice(None if smooth else 2)
+    floor = max(
+        (a - b).abs().max() / (1 + b.abs().max()) for a, b in zip(rounded[compared], exact[compared], strict=True)
+    )
+    for got, expected in zip(ours[compared], exact[compared], strict=True):
+        assert (got - expected).abs().max() <= max(1e-5, 10 * floor) * (1 + expected.abs().max())
 
 
 @pytest.mark.parametrize("backend", ["reference", "scan", "wavefront"])
