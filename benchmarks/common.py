@@ -7,7 +7,7 @@ from pathlib import Path
 from bipolar.files import replacing
 from bipolar.lab.provenance import machine
 
-__all__ = ["best_of", "machine", "markdown_table", "record"]
+__all__ = ["best_of", "machine", "markdown_table", "record", "timed"]
 
 README = Path(__file__).with_name("README.md")
 
@@ -24,6 +24,18 @@ def best_of(runs: Sequence[Callable[[], tuple[float, ...]]], rounds: int, at_lea
         best = [min(old, run(), key=sum) for old, run in zip(best, runs, strict=True)]
         done += 1
     return best
+
+
+def timed(run: Callable[[], object], repeats: int = 1) -> Callable[[], tuple[float]]:
+    """A run for :func:`best_of`: the seconds that one of ``repeats`` calls takes."""
+
+    def once() -> tuple[float]:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            run()
+        return ((time.perf_counter() - start) / repeats,)
+
+    return once
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,25 +5,14 @@ as the sum of a tensor of the same size, and as the matrix-vector products alone
 """
 
 import argparse
-import time
 from collections.abc import Callable
 
 import torch
 
 import bipolar
-from benchmarks.common import best_of, machine, markdown_table, record
+from benchmarks.common import best_of, machine, markdown_table, record, timed
 
 LAYERS, UNITS = 36, 256
-
-
-def timed(run: Callable[[], object], repeats: int = 50) -> Callable[[], tuple[float]]:
-    def once() -> tuple[float]:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            run()
-        return ((time.perf_counter() - start) / repeats,)
-
-    return once
 
 
 def main() -> None:
@@ -52,7 +41,7 @@ def main() -> None:
         "StackedRNN, a sequence of one": sequence,
         "nn.RNN relu, a sequence of one": rivals,
     }
-    times = [seconds for (seconds,) in best_of([timed(run) for run in methods.values()], 5, 10)]
+    times = [seconds for (seconds,) in best_of([timed(run, repeats=50) for run in methods.values()], 5, 10)]
     rows = [
         [f"{LAYERS} x {UNITS}", name, f"{1000 * seconds:.2f}", f"{times[0] / seconds:.2f}", f"{1 / seconds:.0f}"]
         for name, seconds in zip(methods, times, strict=True)

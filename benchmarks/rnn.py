@@ -10,7 +10,6 @@ Memory is the growth of the peak resident memory in one training step, of a proc
 
 import argparse
 import multiprocessing
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import bipolar
-from benchmarks.common import best_of, machine, markdown_table, record
+from benchmarks.common import best_of, machine, markdown_table, record, timed
 
 BATCH, STEPS = 128, 50
 SHAPES = {(4, 760): 0.85, (36, 256): 0.85, (144, 128): 0.80, (36, 64): 0.65}  # and the share we aim for
@@ -88,15 +87,6 @@ def _peak() -> float:
     """The peak resident memory of this process so far, in MiB; from Linux, whose ru_maxrss includes the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
-def timed(run: Callable[[], None]) -> Callable[[], tuple[float]]:
-    def once() -> tuple[float]:
-        start = time.perf_counter()
-        run()
-        return (time.perf_counter() - start,)
-
-    return once
 
 
 def compare(layers: int, units: int, rounds: int, at_least: float) -> list[list[str]]:

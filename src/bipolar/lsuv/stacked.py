@@ -98,6 +98,7 @@ def scale_stack(
     f, where = activation, "state"
     if not is_unbounded(activation, rnn.hidden_size, x):
         f, where = nn.Identity(), "input of f"
+    left_alone = _left_alone(rnn)
     block_input, rows = x, []
     for i, (u, w, b) in enumerate(rnn.layers()):
         if rnn.blocks.starts(i):
@@ -118,9 +119,9 @@ def scale_stack(
             h = f(linear * scale + bias)
             return meter(h if skip is None or where != "state" else h + skip)
 
-        note = _left_alone(rnn, i)
-        if skip is not None and where == "state" and statistic(0.0) > 1 - tol:
-            note = f"the skip alone has {statistic(0.0):.4g}: weights kept"
+        note = left_alone.get(i, "")
+        if skip is not None and where == "state" and (alone := statistic(0.0)) > 1 - tol:
+            note = f"the skip alone has {alone:.4g}: weights kept"
         if note:
             linear, factors = vertical + horizontal, (1.0, 1.0)
             measured = statistic(1.0, linear)
@@ -143,19 +144,24 @@ def scale_stack(
     return rows
 
 
-def _left_alone(rnn: StackedRNN, layer: int) -> str:
-    """Why the weights of a layer are not LSUV's to change, if they are not."""
-    names = [f"weight_ih_l{layer}", f"weight_hh_l{layer}"]
-    for name in names:
-        if parametrize.is_parametrized(rnn, name):
-            return "its weights are parametrised"
-        weight = getattr(rnn, name)
-        if not weight.requires_grad:
-            return "frozen"
-        for other, parameter in rnn.named_parameters(remove_duplicate=False):
-            if parameter is weight and other != name:
-                return f"tied to {other!r}"
-    return ""
+def _left_alone(rnn: StackedRNN) -> dict[int, str]:
+    """The layers whose weights are not LSUV's to change, with the reason."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in rnn.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    notes: dict[int, str] = {}
+    for i in range(rnn.num_layers):
+        for name in (f"weight_ih_l{i}", f"weight_hh_l{i}"):
+            if parametrize.is_parametrized(rnn, name):
+                notes.setdefault(i, "its weights are parametrised")
+                continue
+            weight = getattr(rnn, name)
+            others = [other for other in names[id(weight)] if other != name]
+            if not weight.requires_grad:
+                notes.setdefault(i, "frozen")
+            elif others:
+                notes.setdefault(i, f"tied to {others[0]!r}")
+    return notes
 
 
 def _shared(

@@ -151,14 +151,15 @@ class _Wavefront(torch.autograd.Function):
                 h[done] = between[done] = h0
         if plan.keep:
             ctx.save_for_backward(x, u0, u, w, *h, *(between if noisy else ()), *before_skip)
-        ctx.plan, ctx.noisy, ctx.has_bias = plan, noisy, bias is not None
+        ctx.plan, ctx.fronts, ctx.noisy, ctx.has_bias = plan, fronts, noisy, bias is not None
         return output, last
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
         refuse_what_has_no_formula(grad_output)
         plan: _Plan = ctx.plan
-        noise, sign, every, fronts = plan.noise, plan.sign, plan.every, plan.fronts()
+        fronts: list[Front] = ctx.fronts
+        noise, sign, every = plan.noise, plan.sign, plan.every
         x, u0, u, w, *saved = ctx.saved_tensors
         h = saved[: len(fronts)]
         between = saved[len(fronts) : 2 * len(fronts)] if ctx.noisy else h

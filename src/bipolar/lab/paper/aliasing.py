@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Scale, train_curves
+from bipolar.lab.paper.experiment import Experiment, Scale, draw_losses, train_curves
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -41,19 +41,12 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 
 
 def draw(results: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for name, run in results.items():
+    def look(name: str) -> tuple[str, str, str]:
         nonlinearity, _, gradient = name.partition(", ")
-        steps, losses = zip(*run["train_bpc"], strict=True) if run["train_bpc"] else ((), ())
         color = ACTIVATION_COLORS["elu"] if nonlinearity == "elu" else "#0072B2"
-        end = "" if run["status"] == "finished" else " (did not converge)"
-        axes.plot(steps, losses, STYLES[gradient], color=color, label=f"{nonlinearity}, gradient {gradient}{end}")
-    axes.set(xlabel="step", ylabel="training loss (BPC)", title="36 layers: the gradient of a skip added in place")
-    axes.set_ylim(top=min(10.0, axes.get_ylim()[1]))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
-    return figure
+        return color, STYLES[gradient], f"{nonlinearity}, gradient {gradient}"
+
+    return draw_losses(results, "36 layers: the gradient of a skip added in place", look, top=10.0)
 
 
 EXPERIMENT = Experiment(

@@ -114,3 +114,21 @@ def train_curves(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         }
         for name, outcome in outcomes.items()
     }
+
+
+def draw_losses(
+    curves: Mapping[str, Any], title: str, look: Callable[[str], tuple[str, str, str]], top: float
+) -> Figure:
+    """What :func:`train_curves` collected as one picture; ``look`` gives a run's colour, line style and label."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for name, run in curves.items():
+        steps, losses = zip(*run["train_bpc"], strict=True) if run["train_bpc"] else ((), ())
+        color, style, label = look(name)
+        end = "" if run["status"] == "finished" else " (did not converge)"
+        axes.plot(steps, losses, style, color=color, linewidth=1.2, label=label + end)
+    axes.set(xlabel="step", ylabel="training loss (BPC)", title=title)
+    axes.set_ylim(top=min(top, axes.get_ylim()[1]))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    return figure

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Scale, train_curves
+from bipolar.lab.paper.experiment import Experiment, Scale, draw_losses, train_curves
 from bipolar.lab.training.text import TextConfig
 
 
@@ -15,21 +15,13 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 
 
 def draw(results: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for name, run in results.items():
-        steps, losses = zip(*run["train_bpc"], strict=True) if run["train_bpc"] else ((), ())
+    def look(name: str) -> tuple[str, str, str]:
         plain = name.partition(",")[0]
         bipolar = plain.startswith("b")
         style = "--" if bipolar else ":" if "second moment" in name else "-"
-        color = ACTIVATION_COLORS[plain.removeprefix("b") if bipolar else plain]
-        mark = " (did not converge)" if run["status"] != "finished" else ""
-        axes.plot(steps, losses, style, color=color, linewidth=1.2, label=name + mark)
-    axes.set(xlabel="step", ylabel="training loss (BPC)", title="36 layers, by activation")
-    axes.set_ylim(top=min(8.0, axes.get_ylim()[1]))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
-    return figure
+        return ACTIVATION_COLORS[plain.removeprefix("b") if bipolar else plain], style, name
+
+    return draw_losses(results, "36 layers, by activation", look, top=8.0)
 
 
 EXPERIMENT = Experiment(
