@@ -35,7 +35,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     base = {
         "quick": table1.base("quick", 36),
         "small": TextConfig(
-            PART, TextModel(36, CharRNN.width_for(0.3e6, 36, 27)), max_steps=4000, lr=2e-4, max_valid_windows=100
+            PART, TextModel(36, CharRNN.width_for(0.3e6, 36, 27)), max_steps=2500, lr=4e-4, max_valid_windows=100
         ),
         "paper": TextConfig("text8", TextModel(36, 474)),
     }[scale]
