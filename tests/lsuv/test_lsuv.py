@@ -138,6 +138,39 @@ class TestUnitVariance:
         bipolar.lsuv_(model, x)
         assert model.eval()[:4](x).var().item() == pytest.approx(1.0, abs=2e-3)
 
+    @pytest.mark.parametrize("use", ["the view", "both", "the whole first", "a copy", "the result"])
+    def test_a_reshape_in_between_is_looked_through(self, use: str) -> None:
+        """The activation sees the output in another shape, which decides what it flips."""
+
+        class Reshaping(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer, self.last = nn.Linear(12, 24), nn.Linear(24, 4)
+                nn.init.normal_(self.layer.bias)
+
+            def forward(self, x: Tensor) -> Any:
+                y = self.layer(x)
+                if use == "a copy":
+                    return self.last(bipolar.functional.belu(y.unflatten(1, (4, 6)).mT.reshape(-1, 24)))
+                view = y.unflatten(1, (2, 12))
+                if use == "the result":
+                    return view
+                first = y.sum() if use == "the whole first" else 0.0
+                out = bipolar.functional.belu(view, dim=1).flatten(1)
+                then = y.sum() if use == "both" else 0.0
+                return self.last(out) + first + then
+
+        model, x = Reshaping(), torch.randn(256, 12)
+        row = next(iter(bipolar.lsuv_(model, x)))
+        y = model.layer(x)
+        expected = y
+        if use in ("the view", "both"):
+            assert row.at == "belu"
+            expected = bipolar.functional.belu(y.unflatten(1, (2, 12)), dim=1)
+        else:
+            assert row.at == "output"
+        assert expected.var(correction=0).item() == pytest.approx(1.0, abs=2e-3)
+
     @pytest.mark.parametrize(
         ("layer", "shape"),
         [

@@ -33,6 +33,11 @@ _DROPOUTS: frozenset[Any] = frozenset(
     )
 )
 
+_RESHAPE_NAMES = "view reshape flatten unflatten squeeze unsqueeze transpose permute movedim"
+_RESHAPES: frozenset[Any] = frozenset(
+    getattr(home, name) for home in (torch, Tensor) for name in _RESHAPE_NAMES.split() if hasattr(home, name)
+)
+
 _METADATA_NAMES = """
 size dim ndimension numel nelement stride storage_offset element_size data_ptr get_device untyped_storage
 is_floating_point is_complex is_signed is_contiguous is_pinned is_inference is_conj is_neg is_same_size is_shared
@@ -58,6 +63,16 @@ def is_identity(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return training is False
 
 
+def is_reshape(func: Callable[..., Any]) -> bool:
+    """Whether a call shows the same values in another shape."""
+    return func in _RESHAPES
+
+
+def shares_memory(result: Tensor, tensor: Tensor) -> bool:
+    """Whether a reshaped tensor shows all of another, and will show what is written there."""
+    return result is not tensor and result.data_ptr() == tensor.data_ptr() and result.numel() == tensor.numel()
+
+
 def as_activation(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
 ) -> Callable[[Tensor], Tensor] | None:
@@ -66,6 +81,14 @@ def as_activation(
         return None
     if func is F.bipolar and not is_unbounded(args[0] if args else kwargs["f"]):
         return None
+
+    return as_function(func, args, kwargs, tensor)
+
+
+def as_function(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """A call as a function of one of its arguments."""
 
     def f(other: Tensor) -> Tensor:
         output: Tensor = func(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from bipolar.lsuv import recurrent
-from bipolar.lsuv.follow import as_activation, is_identity, is_metadata
+from bipolar.lsuv.follow import as_activation, as_function, is_identity, is_metadata, is_reshape, shares_memory
 from bipolar.lsuv.report import LSUVError, LSUVRow
 from bipolar.lsuv.scale import Meter, Solution, UnsolvableError, solve
 from bipolar.lsuv.stacked import scale_stack
@@ -30,6 +30,8 @@ class Pending(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     version: int
+    whole: Tensor | None = None  # what the layer gave, where ``output`` is a view of it
+    view: Callable[[Tensor], Tensor] = lambda whole: whole  # which it is
 
     @property
     def input(self) -> Tensor:
@@ -123,11 +125,18 @@ class SequentialPass(TorchFunctionMode):
             waiting = self.pending.get(id(tensor))
             if waiting is None or waiting.output() is not tensor:
                 continue
-            del self.pending[id(tensor)]
             if is_identity(func, args, kwargs):
+                del self.pending[id(tensor)]
                 result = func(*args, **kwargs)
                 self.pending[id(result)] = waiting._replace(output=weakref.ref(result))
                 return result
+            if is_reshape(func):  # an activation that comes next still follows directly, and sees the output like this
+                result = func(*args, **kwargs)
+                if shares_memory(result, tensor):
+                    whole = tensor if waiting.whole is None else waiting.whole
+                    view = _then(waiting.view, as_function(func, args, kwargs, tensor))
+                    self.pending[id(result)] = waiting._replace(output=weakref.ref(result), whole=whole, view=view)
+                    return result
             activation = as_activation(func, args, kwargs, tensor) if self.after_activation else None
             self._scale(waiting, tensor, activation, func.__name__ if activation else "output")
         return func(*args, **kwargs)
@@ -135,9 +144,9 @@ class SequentialPass(TorchFunctionMode):
     def finish(self, result: Any) -> None:
         """After the forward pass: scales the layers whose outputs are the network's own ``result``."""
         own = {id(tensor) for tensor in tensors_in(result)}
-        for waiting in self.pending.values():
+        for key, waiting in list(self.pending.items()):
             output = waiting.output()
-            if output is not None and id(output) in own:
+            if output is not None and id(output) in own and key in self.pending:
                 self._scale(waiting, output, None, "output")
         for layer, name in self.layers.items():
             if not self.calls[layer]:
@@ -158,18 +167,20 @@ class SequentialPass(TorchFunctionMode):
         for key, waiting in list(self.pending.items()):
             output = waiting.output()
             if waiting.layer is layer or id(waiting.layer._parameters.get("weight")) in shared:
-                del self.pending[key]
-                if output is not None:
+                if output is not None and key in self.pending:
                     self._scale(waiting, output, None, "output")
+                self.pending.pop(key, None)
 
     def _scale(self, waiting: Pending, output: Tensor, activation: Callable[[Tensor], Tensor] | None, at: str) -> None:
         layer, name = waiting.layer, self.layers[waiting.layer]
+        self.pending = {key: other for key, other in self.pending.items() if other.layer is not layer}
+        output = output if waiting.whole is None else waiting.whole
         bias = _broadcast_bias(layer)
         linear = output if bias is None else output - bias
         weight = self.weights.get(layer, "weight").clone()
 
         def measure(candidate: Tensor) -> float:
-            return self.meter(candidate if activation is None else activation(candidate))
+            return self.meter(candidate if activation is None else activation(waiting.view(candidate)))
 
         def by_scaling(scale: float) -> float:
             return measure(_affine(linear, scale, bias))
@@ -266,10 +277,17 @@ def _affine(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     return linear * scale if bias is None else linear * scale + bias
 
 
+def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: second(first(x))
+
+
 def _broadcast_bias(layer: nn.Module) -> Tensor | None:
     """The bias in a shape that adds to the layer's output; None if it has none, or only zeros."""
     bias = layer.bias
     if not isinstance(bias, Tensor) or not bool(bias.any()):
         return None
-    trailing = 0 if isinstance(layer, nn.Linear) else cast(Tensor, layer.weight).ndim - 2
-    return bias.detach().view(-1, *[1] * trailing)
+    if isinstance(layer, nn.Linear):
+        return bias.detach()
+    convolution = cast(nn.Conv2d, layer)
+    bias = bias.detach().repeat_interleave(convolution.out_channels // bias.numel())  # it may stand for several
+    return bias.view(-1, *[1] * len(convolution.kernel_size))

@@ -1,0 +1,220 @@
+"""Wide residual networks, plain and oriented: sizes, the recipe of a block, symmetry, files, compilation."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bipolar
+from bipolar.models import OrientedResponseNet, WideResNet
+from bipolar.models.wide_resnet import Block
+
+SMALL: dict[str, Any] = {"depth": 10, "widen_factor": 1, "dropout": 0.0}
+NETWORKS = pytest.mark.parametrize("network", [WideResNet, OrientedResponseNet])
+
+
+def images(count: int = 4, side: int = 8, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(count, 3, side, side, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("network", "depth", "widen_factor", "millions"),
+    [(WideResNet, 28, 10, 36.5), (WideResNet, 40, 4, 8.9), (OrientedResponseNet, 28, 10, 18.2)],
+)
+@pytest.mark.parametrize("norm", ["batch", None])
+def test_published_sizes(network: Any, depth: int, widen_factor: int, millions: float, norm: Any) -> None:
+    with torch.device("meta"):
+        model = network(depth, widen_factor, norm=norm)
+    size = sum(p.numel() for p in model.parameters()) / 1e6
+    assert abs(size - millions) < 0.08
+    layers = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == depth + 1  # counted in the depth are two of the three projections
+
+
+@pytest.mark.parametrize("norm", ["batch", None])
+def test_a_block_against_its_formula(norm: Any) -> None:
+    model: Any = WideResNet(10, 2, activation="elu", norm=norm, dropout=0.0)
+    first: Any = model.stages[1][0]
+    x = torch.randn(2, 32, 8, 8)
+    a = nn.functional.elu(first.norm1(x))
+    y = nn.functional.elu(first.norm2(first.conv1(a)))
+    expected = first.projection(a) + first.conv2(y)
+    torch.testing.assert_close(first(x), expected)
+    assert first(x).shape == (2, 64, 4, 4)
+    assert (first.conv1.bias is None) == (norm is not None)
+
+
+@NETWORKS
+def test_a_rectified_shortcut_is_what_an_activation_in_place_does(network: Any) -> None:
+    model = network(**SMALL | {"depth": 16}, activation="relu", shortcut="rectified")
+    clean = network(**SMALL | {"depth": 16}, activation="relu")
+    clean.load_state_dict(model.state_dict())
+    x = images()
+    assert not torch.allclose(model(x), clean(x))
+    for module in clean.modules():
+        if isinstance(module, Block) and module.projection is None:
+            activation: Any = module.activation1
+            relu = activation if isinstance(activation, nn.ReLU) else activation.activation
+            relu.inplace = True  # as in the released code, whose norm is gone
+    torch.testing.assert_close(model(x), clean(x))
+
+
+@pytest.mark.parametrize("pattern", ["alternate", "halves"])
+def test_whole_feature_maps_are_flipped(pattern: Any) -> None:
+    model: Any = WideResNet(**SMALL, activation="brelu", pattern=pattern)
+    x = torch.randn(2, 16, 4, 4)
+    block: Any = model.stages[0][0]
+    flip = bipolar.pattern.signs(16, pattern).view(-1, 1, 1)
+    torch.testing.assert_close(block.activation1(x), flip * torch.relu(flip * x))
+
+
+@pytest.mark.parametrize("pattern", ["alternate", "halves"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_whole_oriented_features_are_flipped(pattern: Any, channels_last: bool) -> None:
+    model = OrientedResponseNet(**SMALL, activation="belu", pattern=pattern, orientations=4)
+    x = torch.randn(2, 16, 3, 5)  # four features of four orientations
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    flip = bipolar.pattern.signs(4, pattern).repeat_interleave(4).view(-1, 1, 1)
+    y = model.activation(x)
+    torch.testing.assert_close(y, flip * nn.functional.elu(flip * x))
+    assert y.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("norm", ["batch", None])
+def test_a_bipolar_network_is_the_plain_one_with_flipped_signs(norm: Any) -> None:
+    torch.manual_seed(0)
+    model = WideResNet(16, 1, activation="brelu", dropout=0.0, norm=norm).double()
+    plain = WideResNet(16, 1, activation="relu", dropout=0.0, norm=norm).double()
+    with torch.no_grad():
+        for (name, p), q in zip(model.named_parameters(), plain.parameters(), strict=True):
+            q.copy_(p)
+            for dim in range(min(p.ndim, 2)):
+                outside = (dim == 0 and name.startswith("head")) or (dim == 1 and name.startswith("stem"))
+                if not outside and not (".norm" in f".{name}" and name.endswith("weight")):
+                    q.mul_(bipolar.pattern.signs(p.size(dim)).view(-1, *[1] * (p.ndim - 1 - dim)))
+    x = images(dtype=torch.float64)
+    assert torch.equal(model(x), plain(x))
+
+
+@NETWORKS
+@pytest.mark.parametrize("at", ["output", "activation"])
+def test_lsuv_reaches_every_layer(network: Any, at: Any) -> None:
+    torch.manual_seed(0)
+    model = network(**SMALL, activation="brelu")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("bias"):
+                p.normal_(std=0.1)
+    x = images(16)
+    report = bipolar.lsuv_(model, x, at=at)
+    rows = {row.name: row for row in report}
+    assert len(rows) == 10
+    assert all(row.after == pytest.approx(1, abs=2e-3) for row in report)
+    assert rows["stages.1.0.conv1"].at == ("brelu" if at == "activation" else "output")
+    assert rows["stages.1.0.conv2"].at == "output"
+    # measured by hand, on the way
+    seen: list[float] = []
+    block = model.stages[1][0]
+    module = block.activation2 if at == "activation" else block.conv1
+    module.register_forward_hook(lambda m, args, output: seen.append(output.var(correction=0).item()))
+    model.eval()(x)
+    assert seen == [pytest.approx(1, abs=2e-3)]
+
+
+@NETWORKS
+def test_files(network: Any, tmp_path: Path) -> None:
+    model = network(**SMALL, activation="belu", num_classes=7, pattern="halves").eval()
+    model.save_pretrained(tmp_path)
+    twin = network.from_pretrained(tmp_path).eval()
+    assert torch.equal(model(images()), twin(images()))
+    assert twin.head.out_features == 7
+    assert twin.activation.extra_repr() == model.activation.extra_repr()
+
+
+@NETWORKS
+def test_channels_last_copies_export_and_half_precision(network: Any) -> None:
+    model = network(**SMALL).eval()
+    x = images()
+    expected = model(x)
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(last(x.to(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-5)
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: batch},)).module()
+    torch.testing.assert_close(exported(images(6)), model(images(6)), rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16
+    assert model.to(torch.bfloat16)(x.bfloat16()).isfinite().all()
+
+
+@NETWORKS
+def test_compiled(network: Any) -> None:
+    torch.manual_seed(0)
+    model = network(**SMALL)
+    x = images()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    results = []
+    for run in (model, compiled):
+        run(x).square().sum().backward()
+        results.append([p.grad.clone() for p in model.parameters()])
+        model.zero_grad()
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_is_between_the_convolutions_of_a_block() -> None:
+    model: Any = WideResNet(10, 1, dropout=0.3)
+    assert [m.p for m in model.modules() if isinstance(m, nn.Dropout)] == [0.3] * 3
+    block: Any = model.stages[0][0]
+    seen: list[Tensor] = []
+    block.conv2.register_forward_pre_hook(lambda m, args: seen.append(args[0]))
+    block.dropout.p = 1.0
+    block(torch.randn(2, 16, 4, 4))
+    assert not seen[0].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"depth": 27}, "depth: expected 6n \\+ 4"),
+        ({"widen_factor": 0}, "widen_factor: expected at least 1, got 0"),
+        ({"norm": "layer"}, "norm: expected None or 'batch', got 'layer'"),
+        ({"activation": "rrelu6"}, "no activation is called 'rrelu6'"),
+        ({"pattern": "thirds"}, "pattern: expected one of"),
+        ({"shortcut": "none"}, "shortcut: expected one of 'clean', 'rectified', got 'none'"),
+        ({"shortcut": "rectified", "norm": "batch"}, "without a norm"),
+    ],
+)
+@NETWORKS
+def test_bad_arguments(network: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        network(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"orientations": 5}, "orientations: expected 4 or 8, got 5"),
+        ({"reduction": 3}, "reduction: expected a divisor of 16, got 3"),
+        ({"encoding": "max"}, "encoding: expected 'align', 'pool' or None, got 'max'"),
+    ],
+)
+def test_bad_arguments_of_the_oriented_network(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OrientedResponseNet(**arguments)
+
+
+@pytest.mark.parametrize("encoding", ["align", "pool"])
+def test_an_encoding_does_not_turn_with_the_image(encoding: Any) -> None:
+    """Exact for turns by 90 degrees where the grid allows it: odd sides, so that strides meet the same pixels."""
+    torch.manual_seed(0)
+    model = OrientedResponseNet(**SMALL, activation="elu", encoding=encoding).double().eval()
+    bipolar.lsuv_(model, images(8, 9, torch.float64))
+    x = images(3, 9, torch.float64)
+    expected = model(x)
+    for turns in (1, 2, 3):
+        torch.testing.assert_close(model(torch.rot90(x, turns, (2, 3))), expected)
+    without = OrientedResponseNet(**SMALL, encoding=None).double().eval()
+    assert not torch.allclose(without(torch.rot90(x, 1, (2, 3))), without(x))
