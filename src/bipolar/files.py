@@ -1,5 +1,6 @@
 """Files that are whole or not there."""
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterator
@@ -18,6 +19,22 @@ def replacing(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process alone; a lock goes with the process that has it, however that ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("ab") as file:
+        try:
+            import fcntl  # which Windows has not: there is no lock then
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ModuleNotFoundError:
+            pass
+        except BlockingIOError:
+            raise FileExistsError(errno.EEXIST, "another process is at work here", str(directory)) from None
+        yield
 
 
 def write_json(path: Path, value: Any) -> None:

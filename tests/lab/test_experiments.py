@@ -1,4 +1,4 @@
-"""The paper's text experiments: what they run, what they record, and that nothing is run twice."""
+"""The paper's experiments: what they run, what they record, and that nothing is run twice."""
 
 import json
 from dataclasses import replace
@@ -11,8 +11,9 @@ import torch.nn.functional as tF
 
 import bipolar
 from bipolar.lab import mistakes
-from bipolar.lab.paper import EXPERIMENTS, aliasing, figure4, table1
-from bipolar.lab.paper.experiment import SCALES, Experiment, directory_of, perform, reproduce
+from bipolar.lab.paper import EXPERIMENTS, aliasing, figure3, figure4, shortcut, table1, table5
+from bipolar.lab.paper.experiment import SCALES, Experiment, Outcome, directory_of, perform, reproduce
+from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -27,10 +28,13 @@ def test_every_run_of_every_scale_can_be_built(name: str) -> None:
     for scale in SCALES:
         runs = experiment.runs(scale)
         assert runs
-        for config in runs.values():
+        for config in list(runs.values())[:: len(runs) // 12 + 1]:
             with torch.device("meta"):
-                model = config.model.build("abc")
-            assert model.rnn.num_layers == config.model.num_layers
+                if isinstance(config, TextConfig):
+                    assert config.model.build("abc").rnn.num_layers == config.model.num_layers
+                else:
+                    assert isinstance(config, ImageConfig)
+                    config.model.build(3)
             config.check()
     assert len({directory_of(config, Path()) for config in runs.values()}) == len(runs)
 
@@ -46,6 +50,62 @@ def test_the_papers_scale_is_the_papers() -> None:
         with torch.device("meta"):
             model = CharRNN(50, config.model.hidden_size, config.model.num_layers)
         assert abs(model.num_parameters / 0.3e6 - 1) < 0.03
+
+
+def test_the_papers_scale_is_the_papers_for_images_too() -> None:
+    runs = table5.runs("paper")
+    assert len(runs) == 8
+    c = runs["orn: belu"]
+    assert (c.data, c.lr, c.max_epochs, c.batch_size, c.search) == ("cifar10", 0.08, 200, 128, True)
+    assert (c.model.network, c.model.depth, c.model.widen_factor, c.model.dropout) == ("orn", 28, 10, 0.3)
+    assert (c.model.norm, c.model.shortcut, c.momentum, c.weight_decay) == (None, "clean", 0.9, 5e-4)
+
+
+def image_outcome(**result: Any) -> Outcome:
+    finished = {"status": "finished", "test_error": 10.0, "lr": 0.02} | result
+    return Outcome({"lr": 0.08}, finished, [{"step": 10, "epoch": 0, "train_loss": 1.5}], {})
+
+
+def test_the_study_of_shortcuts_takes_the_rate_of_its_first_seed() -> None:
+    first = shortcut.runs("small")
+    outcomes = {name: image_outcome() for name in first}
+    diverged = "elu, clean: seed 1"
+    outcomes[diverged] = image_outcome(status="did not converge", reason="the loss is not finite", lr=0.08 / 2**12)
+    more = shortcut.then("small", outcomes)
+    assert len(more) == 2 * 5
+    config = more["relu, rectified: seed 3"]
+    assert (config.lr, config.seed, config.search, config.model.shortcut) == (0.02, 3, False, "rectified")
+    assert first["relu, clean: seed 1"] == table5.runs("small")["wrn: relu"]  # one run for both
+    outcomes |= {name: image_outcome(test_error=14.0) for name in more}
+    found = shortcut.collect(outcomes)
+    assert found["relu, clean"]["mean_test_error"] == pytest.approx(38 / 3)
+    assert found["relu, clean"]["std_test_error"] == pytest.approx((16 / 3) ** 0.5)
+    assert found["elu, clean"]["seeds"]["1"]["test_error"] == "did not converge: the loss is not finite"
+    assert found["elu, clean"]["mean_test_error"] is None
+    shortcut.draw(found)
+
+
+def test_runs_that_depend_on_others_and_a_figure_of_errors(tmp_path: Path) -> None:
+    model = ImageModel("orn", 10, 1, orientations=4)
+    base = ImageConfig(
+        data="digits", model=model, train_images=64, test_images=20, batch_size=32, max_epochs=2, search=True
+    )
+    experiment = Experiment(
+        "tiny",
+        "A tiny one",
+        lambda _: {"relu": replace(base, model=replace(model, activation="relu"))},
+        figure3.collect,
+        {},
+        figure3.draw,
+        lambda _, outcomes: {"brelu": replace(base, lr=outcomes["relu"].result["lr"] / 4)},
+    )
+    path, *pictures = reproduce(experiment, tmp_path)
+    record = json.loads(path.read_text())
+    assert record["complete"]
+    assert set(record["results"]) == {"relu", "brelu"}
+    assert len(record["results"]["brelu"]["test_error"]) == 2
+    assert record["results"]["brelu"]["lr"] == record["results"]["relu"]["lr"] / 4
+    assert {picture.suffix for picture in pictures} >= {".png", ".svg"}
 
 
 def tiny(name: str = "tiny") -> Experiment:

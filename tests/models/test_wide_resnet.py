@@ -181,7 +181,7 @@ def test_dropout_is_between_the_convolutions_of_a_block() -> None:
         ({"depth": 27}, "depth: expected 6n \\+ 4"),
         ({"widen_factor": 0}, "widen_factor: expected at least 1, got 0"),
         ({"norm": "layer"}, "norm: expected None or 'batch', got 'layer'"),
-        ({"activation": "rrelu6"}, "no activation is called 'rrelu6'"),
+        ({"activation": "rrelu6"}, "activation: no activation is called 'rrelu6'"),
         ({"pattern": "thirds"}, "pattern: expected one of"),
         ({"shortcut": "none"}, "shortcut: expected one of 'clean', 'rectified', got 'none'"),
         ({"shortcut": "rectified", "norm": "batch"}, "without a norm"),

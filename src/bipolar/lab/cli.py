@@ -1,9 +1,11 @@
 """The ``bipolar`` command."""
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 try:
     import tyro
@@ -14,7 +16,9 @@ try:
     from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
     from bipolar.lab.paper.experiment import Scale
-    from bipolar.lab.training.text import TextConfig, evaluate_run, train_text
+    from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
+    from bipolar.lab.training.runs import Config, stored
+    from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing == "bipolar":
@@ -34,7 +38,7 @@ def reproduce(
     items: Annotated[tuple[Item, ...], tyro.conf.Positional] = (),
     *,
     scale: Scale = "quick",
-    out: Path = Path("runs"),
+    out: Path | None = None,
     data_dir: Path | None = None,
 ) -> None:
     """Reproduce figures and tables of the paper, and print where they are.
@@ -42,9 +46,10 @@ def reproduce(
     Args:
         items: What to reproduce. Default: everything.
         scale: quick (what ships with Python, narrow networks), small (real data) or paper (as published).
-        out: The directory to write to. What is finished there is not run again.
+        out: The directory to write to. What is finished there is not run again. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
     """
+    out = out or Path("runs") / scale
     for name in items or ITEMS:
         try:
             paths = ITEMS[name](out, scale, data_dir)
@@ -56,8 +61,8 @@ def reproduce(
 
 @app.command
 def train() -> None:
-    """Train a model, or go on with a run that was stopped: bipolar train text --help."""
-    sys.exit("bipolar train: what? Say bipolar train text, and --help for its options")
+    """Train a model, or go on with a run that was stopped: bipolar train text --help, bipolar train images --help."""
+    sys.exit("bipolar train: what? Say bipolar train text or bipolar train images, and --help for the options")
 
 
 train_app = tyro.extras.SubcommandApp()
@@ -66,28 +71,41 @@ train_app = tyro.extras.SubcommandApp()
 @train_app.command
 def text(config: Annotated[TextConfig, tyro.conf.arg(name="")]) -> None:
     """Train a character-level language model, by the paper's recipe."""
+    _train(train_text, config)
+
+
+@train_app.command
+def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
+    """Train a residual network on images, by the paper's recipe."""
+    _train(train_images, config)
+
+
+def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
     try:
-        result = train_text(config)
+        result = run(config)
     except OSError as error:
         out = config.resume or config.filled().out
         sys.exit(f"{error.filename or out}: {error.strerror or error}. What was saved before is still there")
     print(
         ", ".join(
-            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in result.items()
+            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in result.items()
+            if not isinstance(value, list)
         )
     )
 
 
-@app.command
+@app.command(name="eval")
 def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: Path | None = None) -> None:
     """Evaluate the best model of a run.
 
     Args:
         run: The directory of the run.
-        split: train, valid or test.
+        split: train, valid or test; of images train or test.
         data_dir: Where the data is.
     """
-    for name, value in evaluate_run(run, split, data_dir).items():
+    evaluation = {"text": evaluate_text, "images": evaluate_images}[stored(run)["task"]]
+    for name, value in evaluation(run, split, data_dir).items():
         print(f"{name} {value:.4f}")
 
 
@@ -109,8 +127,9 @@ def sample(
         temperature: 1 for the model's own probabilities, less for likelier characters, 0 for the likeliest.
         seed: The seed of the choice.
     """
+    symbols = sample_from(load_model(run), prompt, length, temperature, seed)
     print(prompt, end="", flush=True)
-    for symbol in sample_from(load_model(run), prompt, length, temperature, seed):
+    for symbol in symbols:
         print(symbol, end="", flush=True)
     print()
 
@@ -127,7 +146,6 @@ def data(*, data_dir: Path | None = None) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if args is None else args)
-    args = ["evaluate", *args[1:]] if args[:1] == ["eval"] else args  # a name that Python keeps to itself
     description = "The laboratory of bipolar activation functions."
     try:
         if args[:1] == ["train"] and len(args) > 1:
@@ -136,3 +154,9 @@ def main(args: Sequence[str] | None = None) -> None:
             app.cli(prog="bipolar", description=description, args=args)
     except DataError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read it, such as head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

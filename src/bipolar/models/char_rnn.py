@@ -10,6 +10,7 @@ from bipolar.lsuv import LSUVReport, lsuv_rnn_
 from bipolar.models.hub import HubMixin
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
+from bipolar.rnn.stack import evaluating
 
 Cell: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
 
@@ -68,6 +69,8 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         symbols = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
         if symbols < 1 or (isinstance(vocabulary, str) and len(set(vocabulary)) != symbols):
             raise ValueError(f"vocabulary: expected different characters, or their number, got {vocabulary!r}")
+        if hidden_size < 1:
+            raise ValueError(f"hidden_size: expected at least 1, got {hidden_size}")
         self.vocabulary = vocabulary
         self.register_buffer("embedding", torch.randn(symbols, hidden_size))
         self.rnn: nn.Module
@@ -111,7 +114,8 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
             if isinstance(self.rnn, StackedRNN):
                 output, state = self.rnn.step(x, state)
             else:
-                output, state = self._of_torch(x.unsqueeze(0), state)
+                with evaluating(self.rnn):
+                    output, state = self._of_torch(x.unsqueeze(0), state)
                 output = output.squeeze(0)
             return self.decoder(output), state
 

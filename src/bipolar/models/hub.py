@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from huggingface_hub import PyTorchModelHubMixin as HubMixin
+    from huggingface_hub import PyTorchModelHubMixin
 else:
     try:
-        from huggingface_hub import PyTorchModelHubMixin as HubMixin
+        from huggingface_hub import PyTorchModelHubMixin
     except ModuleNotFoundError:
 
-        class HubMixin:
+        class PyTorchModelHubMixin:
             """In its place where it is not installed."""
 
             def __init_subclass__(cls, **options: Any) -> None:
@@ -23,6 +23,17 @@ else:
             @classmethod
             def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
                 raise ModuleNotFoundError("from_pretrained needs huggingface_hub: pip install 'bipolar[hub]'")
+
+
+class HubMixin(PyTorchModelHubMixin):
+    """The mixin, strict unless told otherwise: a file has to have all weights of the model, and no more.
+
+    Else a layer that it does not have would be left at random without a word.
+    """
+
+    @classmethod
+    def _from_pretrained(cls, *, strict: bool = True, **kwargs: Any) -> Any:
+        return super()._from_pretrained(strict=strict, **kwargs)
 
 
 __all__ = ["HubMixin"]

@@ -101,7 +101,11 @@ def check_options(norm: Norm | None, shortcut: Shortcut, pattern: Pattern) -> No
 
 def activation_factory(name: str, pattern: Pattern) -> Callable[[], nn.Module]:
     """Makes activations that flip whole feature maps; plain ones know neither pattern nor channels."""
-    options = {"dim": 1, "pattern": pattern} if hasattr(get_activation(name), "pattern") else {}
+    try:
+        example = get_activation(name)
+    except ValueError as error:
+        raise ValueError(f"activation: {str(error).removeprefix('name: ')}") from None
+    options = {"dim": 1, "pattern": pattern} if hasattr(example, "pattern") else {}
     return lambda: get_activation(name, **options)
 
 

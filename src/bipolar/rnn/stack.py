@@ -421,7 +421,7 @@ def _activation(
 
 @contextlib.contextmanager
 def evaluating(f: Any) -> Iterator[None]:
-    """Has an activation in evaluation mode: without randomness of its own."""
+    """Has an activation, or any module, in evaluation mode: without randomness of its own."""
     modules = [m for m in f.modules() if m.training] if isinstance(f, nn.Module) else []
     try:
         for module in modules:

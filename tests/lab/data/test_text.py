@@ -76,7 +76,7 @@ class TestBadData:
         ("content", "message"),
         [
             (b"", "the file is empty"),
-            (b"abc\xff\xfe" * 20, "not UTF-8 near byte 3"),
+            (b"abc\xff\xfe" * 20, "not UTF-8 near its byte 3"),
             (b"a" * 90 + b"aab" + b"a" * 7, "the symbol 'b' does not occur in the training part"),
             (b"a" * 90 + "aé".encode() + b"a" * 7, "the symbol 'é' does not occur in the training part"),
         ],
@@ -104,17 +104,19 @@ class TestBadData:
         path = directory / "set/a.txt"
         path.parent.mkdir()
         path.write_bytes(b"right")
-        assert fetch(file, directory) == path
+        assert fetch([file], directory) == [path]
         path.write_bytes(b"wrong")
         with pytest.raises(DataError, match="remove it, and it will be downloaded again"):
-            fetch(file, directory)
+            fetch([file], directory)
 
     def test_no_network_is_a_sentence(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:
             raise OSError("no route to host")
 
         monkeypatch.setattr(data_files, "_download", fail)
-        with pytest.raises(DataError, match=r"is not there, and downloading it failed .* Put the file there yourself"):
+        with pytest.raises(
+            DataError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
+        ):
             load_text("ptb", directory)
 
 

@@ -1,9 +1,14 @@
 """Files of the data sets: where they are, where they come from, and whether they are what they should be."""
 
 import os
+import shutil
+import tarfile
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bipolar.files import digest, replacing
 
@@ -16,7 +21,7 @@ class DataError(Exception):
 class RemoteFile:
     """A file of a data set: its place in the data directory, its address, and its digest, ``"sha256:..."``.
 
-    Where the address is that of a zip archive, the digest is that of the file in it, which has the same name.
+    Where the address is that of an archive, the digest is that of the file in it, which has the same name.
     """
 
     path: str
@@ -48,55 +53,89 @@ PTB = (
 )
 TEXT8 = (RemoteFile("text8/text8", "https://mattmahoney.net/dc/text8.zip", "md5:3bea1919949baf155f99411df5fada7e"),)
 
+_CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+#: five files to train on, then the one to test on
+CIFAR10 = tuple(
+    RemoteFile(f"cifar-10-batches-bin/{name}.bin", _CIFAR10, f"sha256:{expected}")
+    for name, expected in (
+        ("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+        ("data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+        ("data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+        ("data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+        ("data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        ("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+    )
+)
+
 
 def data_directory(given: Path | None) -> Path:
     """``given``, else the environment variable ``BIPOLAR_DATA``, else ``data`` in the current directory."""
     return given or Path(os.environ.get("BIPOLAR_DATA") or "data")
 
 
-def fetch(file: RemoteFile, directory: Path) -> Path:
-    """The path of an intact copy, downloaded first if it is not there."""
-    path = directory / file.path
-    if path.exists():
-        if not file.intact(path):
+def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
+    """The paths of intact copies of the files, downloaded first where they are not there: an archive only once."""
+    missing: dict[str, list[RemoteFile]] = {}
+    for file in files:
+        path = directory / file.path
+        if not path.exists():
+            missing.setdefault(file.url, []).append(file)
+        elif not file.intact(path):
             raise DataError(
-                f"{path}: this is not {file.url.rsplit('/', 1)[1]} (its {file.digest.split(':')[0]} differs); "
+                f"{path}: this is not {path.name} of {file.url} (its {file.digest.split(':')[0]} differs); "
                 "remove it, and it will be downloaded again"
             )
-        return path
-    try:
-        _download(file, path)
-    except DataError:
-        raise
-    except Exception as error:  # whatever the network, its proxies and the disk come up with
-        raise DataError(
-            f"{path} is not there, and downloading it failed ({error}). Put the file there yourself (from {file.url}), "
-            "or say with --data-dir, or the environment variable BIPOLAR_DATA, where the data is"
-        ) from None
-    return path
+    for url, wanted in missing.items():
+        try:
+            _download(url, wanted, directory)
+        except DataError:
+            raise
+        except Exception as error:  # whatever the network, its proxies and the disk come up with
+            places = ", ".join(str(directory / file.path) for file in wanted)
+            raise DataError(
+                f"{places}: not there, and downloading failed ({error}). Put what is missing there yourself (from "
+                f"{url}), or say with --data-dir, or the environment variable BIPOLAR_DATA, where the data is"
+            ) from None
+    return [directory / file.path for file in files]
 
 
-def _download(file: RemoteFile, path: Path) -> None:
+def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
     import pooch
 
-    name = file.url.rsplit("/", 1)[1]
-    zipped = name.endswith(".zip")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=30)
-    # an archive has no digest of its own here: the file in it is checked below
-    known = None if zipped else file.digest
+    # an archive has no digest of its own here: the files in it are checked below, as any other
     saved = Path(
-        pooch.retrieve(file.url, known_hash=known, fname=f"{name}.download", path=path.parent, downloader=downloader)
+        pooch.retrieve(
+            url, known_hash=None, fname=f"{url.rsplit('/', 1)[1]}.download", path=directory, downloader=downloader
+        )
     )
     try:
-        with replacing(path) as part:
-            if zipped:
-                with zipfile.ZipFile(saved) as archive, archive.open(path.name) as member, part.open("wb") as out:
-                    while block := member.read(1 << 20):  # one member by name: nothing else is extracted
-                        out.write(block)
-            else:
-                saved.replace(part)
-            if not file.intact(part):
-                raise DataError(f"{file.url}: what was downloaded is not what it should be; nothing was kept of it")
+        for file in files:
+            with replacing(directory / file.path) as part:
+                with _opened(saved, url, Path(file.path).name) as source, part.open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                if not file.intact(part):
+                    raise DataError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
     finally:
         saved.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(saved: Path, url: str, name: str) -> Iterator[IO[bytes]]:
+    """What was downloaded, or the file of a name in it; nothing is extracted by a path that an archive gives."""
+    if url.endswith(".zip"):
+        with zipfile.ZipFile(saved) as archive, archive.open(name) as member:
+            yield member
+    elif url.endswith(".tar.gz"):
+        with tarfile.open(saved, "r:gz") as tar:
+            for entry in tar:
+                member_file = tar.extractfile(entry) if entry.isfile() and Path(entry.name).name == name else None
+                if member_file is not None:
+                    with member_file:
+                        yield member_file
+                    return
+            raise DataError(f"{url}: there is no {name} in it")
+    else:
+        with saved.open("rb") as plain:
+            yield plain

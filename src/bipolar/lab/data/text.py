@@ -1,6 +1,7 @@
 """Texts as sequences of small integers: Penn Treebank, Text8, what ships with Python, or any file."""
 
 import codecs
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from bipolar.lab.data.files import PTB, TEXT8, DataError, fetch
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
+DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 SPLITS = ("train", "valid", "test")
 NAMES = ("ptb", "text8", "python-docs")
 
@@ -31,6 +33,13 @@ class Corpus:
     valid: Tensor
     test: Tensor
 
+    def digest(self) -> str:
+        """Of the whole text, to tell whether it is still the same."""
+        state = hashlib.sha256(self.vocabulary.encode())
+        for split in SPLITS:
+            state.update(self[split].numpy().data)
+        return state.hexdigest()
+
     def __getitem__(self, split: str) -> Tensor:
         if split not in SPLITS:
             raise KeyError(split)
@@ -38,24 +47,26 @@ class Corpus:
         return part
 
 
-def load_text(data: str, directory: Path, split: tuple[float, float, float] = (0.9, 0.05, 0.05)) -> Corpus:
+def load_text(data: str, directory: Path, split: tuple[float, float, float] = DEFAULT_SPLIT) -> Corpus:
     """A corpus by name (``ptb``, ``text8``, ``python-docs``) or as the path of a UTF-8 text file, here or in
     ``directory``.
 
     Penn Treebank comes in three files; Text8 is cut 90/5/5; any other text by ``split``.
     """
+    if data in NAMES and split != DEFAULT_SPLIT:
+        raise DataError(f"--split {' '.join(map(str, split))}: {data} has a split of its own; leave it out")
     if data == "ptb":
-        return _corpus(data, [_bytes_of(fetch(file, directory)) for file in PTB])
+        return _corpus(data, [_bytes_of(path) for path in fetch(PTB, directory)])
     if data == "text8":
-        return _corpus(data, _cut(_bytes_of(fetch(TEXT8[0], directory)), (0.9, 0.05, 0.05), data))
+        return _corpus(data, _cut(_bytes_of(*fetch(TEXT8, directory)), DEFAULT_SPLIT, data))
     if data == "python-docs":
-        return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), (0.9, 0.05, 0.05), data))
+        return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), DEFAULT_SPLIT, data))
     path = Path(data) if Path(data).is_file() else directory / data
     if not path.is_file():
         raise DataError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
         raise DataError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
-    return _corpus(path.name, _cut(_bytes_of(path), split, data))
+    return _corpus(str(path), _cut(_bytes_of(path), split, data))
 
 
 def python_docs() -> str:
@@ -105,7 +116,7 @@ def _pieces(text: Bytes, name: str) -> Iterable[Any]:
         try:
             piece = decoder.decode(text[start : start + PIECE].tobytes(), final=start + PIECE >= len(text))
         except UnicodeDecodeError as error:
-            raise DataError(f"--data {name}: not UTF-8 near byte {start + error.start}: {error.reason}") from None
+            raise DataError(f"--data {name}: not UTF-8 near its byte {start + error.start}: {error.reason}") from None
         yield np.frombuffer(piece.encode("utf-32-le"), np.uint32)
 
 
@@ -117,7 +128,7 @@ def _symbols(text: Bytes, name: str) -> set[str]:
             present[piece] = True
             found |= set(np.flatnonzero(present).tolist())
         else:
-            found |= set(np.unique(piece).tolist())
+            found |= set(np.flatnonzero(np.bincount(piece)).tolist())
     return {chr(point) for point in found}
 
 

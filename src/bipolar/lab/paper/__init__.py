@@ -4,7 +4,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bipolar.lab.paper import aliasing, dropout, figure1, figure2, figure4, figure5, figure6, table1, table2, text8
+from bipolar.lab.paper import (
+    aliasing,
+    dropout,
+    figure1,
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    shortcut,
+    table1,
+    table2,
+    table5,
+    text8,
+)
 from bipolar.lab.paper.experiment import Experiment, Scale, reproduce
 
 EXPERIMENTS = {
@@ -16,8 +30,11 @@ EXPERIMENTS = {
         text8.TABLE4,
         figure5.EXPERIMENT,
         figure6.EXPERIMENT,
+        table5.EXPERIMENT,
+        figure3.EXPERIMENT,
         aliasing.EXPERIMENT,
         dropout.EXPERIMENT,
+        shortcut.EXPERIMENT,
     )
 }
 

@@ -17,7 +17,7 @@ from bipolar.figures import save_all
 from bipolar.files import write_json
 from bipolar.lab.data import Streams, data_directory, load_text
 from bipolar.lab.mistakes import outputs_of, rows
-from bipolar.lab.paper.experiment import Scale
+from bipolar.lab.paper.experiment import Scale, result_path
 from bipolar.lab.provenance import provenance
 from bipolar.models import CharRNN
 from bipolar.rnn import StackedRNN
@@ -98,6 +98,7 @@ def draw(norms: dict[str, Any]) -> Figure:
 
 
 def reproduce(out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
+    path = result_path("figure4", out, scale)
     start = time.perf_counter()
     norms = compute(scale, data_dir)
     data, units, batch, window, lr = SETTINGS[scale]
@@ -121,6 +122,5 @@ def reproduce(out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
         "results": summary(norms),
         "norms": norms,
     }
-    path = out / "figure4.json"
     write_json(path, record)
     return [path, *save_all(draw(norms), out / "figure4")]

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.lab.paper.experiment import Experiment, Scale, train_curves
+from bipolar.lab.paper.experiment import Experiment, Scale, draw_run, train_curves
 from bipolar.lab.training.text import TextConfig, TextModel
 
 DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}
@@ -35,9 +35,8 @@ def draw(results: dict[str, Any]) -> Figure:
     for axes, kind in zip(panels, ("no skips", "skips"), strict=True):
         names = [name for name in results if name.endswith(f", {kind}")]
         for i, name in enumerate(names):
-            steps, losses = zip(*results[name]["train_bpc"], strict=True)
             shade = 0.25 + 0.75 * i / max(len(names) - 1, 1)
-            axes.plot(steps, losses, color=(0.84 * shade, 0.37 * shade, 0.0), label=name.partition(",")[0])
+            draw_run(axes, results[name], name.partition(",")[0], color=(0.84 * shade, 0.37 * shade, 0.0))
         axes.set(title=f"{kind}", xlabel="step", ylabel="training loss (BPC)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

@@ -31,7 +31,7 @@ PUBLISHED: dict[str, dict[str, float | str]] = {
     "8": {"relu": 1.331, "brelu": 1.320, "elu": DNC, "belu": 1.317},
     "16": {"relu": 1.321, "brelu": 1.324, "elu": DNC, "belu": 1.317},
     "24": {"relu": 1.349, "brelu": 1.334, "elu": DNC, "belu": 1.317},
-    "36": {"relu": 1.353, "brelu": 1.319, "elu": DNC, "belu": 1.311, "selu": DNC},
+    "36": {"relu": 1.353, "brelu": 1.319, "elu": DNC, "belu": 1.311, "selu": DNC, "bselu": 1.314},
     "48": {"belu": 1.320},
     "144": {"belu": 1.402},
 }

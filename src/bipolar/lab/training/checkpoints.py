@@ -1,7 +1,9 @@
 """Checkpoints that are whole or not there: the last two, and the best."""
 
+import errno
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,16 +44,28 @@ class Checkpoints:
 
     def last(self) -> dict[str, Any] | None:
         """The newest checkpoint that is intact; a broken one is named on stderr, and the one before it taken."""
-        for path in reversed(self._steps()):
-            state = self._read(path)
+        paths = [*reversed(self._steps()), self.directory / "best.pt"]  # which is as complete, only older
+        broken = []
+        for path in paths:
+            state = self._read(path) if path.exists() else None
             if state is not None:
                 return state
-            print(f"{path}: this checkpoint is broken; going back to the one before", file=sys.stderr)
+            if path.exists():
+                print(f"{path}: this checkpoint is broken", file=sys.stderr)
+                broken.append(path)
+        if broken:
+            raise DataError(
+                f"{self.directory}: there is no checkpoint that is not broken; remove the run to start again"
+            )
         return None
 
     def best(self) -> dict[str, Any] | None:
+        """The best checkpoint; if it is broken that is said on stderr, and there is none."""
         path = self.directory / "best.pt"
-        return self._read(path) if path.exists() else None
+        state = self._read(path) if path.exists() else None
+        if state is None and path.exists():
+            print(f"{path}: this checkpoint is broken; the last one takes its place", file=sys.stderr)
+        return state
 
     def _steps(self) -> list[Path]:
         return sorted(self.directory.glob("step-*.pt"))
@@ -60,7 +74,13 @@ class Checkpoints:
         path = self.directory / name
         with replacing(path) as part:
             with part.open("wb") as file:
-                torch.save(state, file)
+                try:
+                    torch.save(state, file)
+                except RuntimeError as error:  # what torch makes of a write that failed; the rest is in the next lines
+                    free = shutil.disk_usage(self.directory).free
+                    raise OSError(
+                        errno.EIO, f"cannot write ({free / 1e6:,.0f} MB are free; {error})", str(path)
+                    ) from None
                 file.flush()
                 os.fsync(file.fileno())
             written = digest(part)

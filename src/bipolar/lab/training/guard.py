@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -16,19 +17,20 @@ class Divergence:
 class Guard:
     """Watches the loss of every step.
 
-    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, over the last hundred of
-    ``patience`` steps, is on average still no better than a uniform guess.
+    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, on average over the last
+    hundred of ``patience`` steps (their last quarter, if that is less), is still no better than a uniform guess, by one
+    per cent: a network that has lost all it knew comes that close to it by chance.
 
     Args:
         uniform: the loss of a uniform guess
         patience: the step at which a run has to be better than that
     """
 
-    FACTOR, WINDOW = 10.0, 100
+    FACTOR, MARGIN, WINDOW = 10.0, 0.01, 100
 
     def __init__(self, uniform: float, patience: int) -> None:
         self.uniform, self.patience = uniform, patience
-        self.recent: deque[float] = deque(maxlen=self.WINDOW)
+        self.recent: deque[float] = deque(maxlen=min(self.WINDOW, math.ceil(patience / 4)))
 
     def check(self, step: int, loss: float) -> Divergence | None:
         """``step`` counts from 1."""
@@ -37,12 +39,19 @@ class Guard:
             return Divergence(step, "the loss is not finite")
         if loss > self.FACTOR * self.uniform:
             return Divergence(step, f"the loss is more than {self.FACTOR:g} times that of a uniform guess")
-        if step == self.patience and sum(self.recent) / len(self.recent) >= self.uniform:
+        if step == self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
             return Divergence(step, f"the loss is no better than a uniform guess after {step} steps")
+        return None
+
+    def check_evaluation(self, step: int, metrics: Mapping[str, object]) -> Divergence | None:
+        """The same for what validation or a test has found, which may fail where training does not."""
+        for name, value in metrics.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return Divergence(step, f"the loss is not finite ({name})")
         return None
 
     def state_dict(self) -> dict[str, list[float]]:
         return {"recent": list(self.recent)}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        self.recent = deque(state["recent"], maxlen=self.WINDOW)
+        self.recent.extend(state["recent"])

@@ -32,7 +32,8 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "metrics.jsonl"
         self.file = self.path.open("ab")
-        self.file.truncate(keep)
+        self.file.truncate(min(keep, self.path.stat().st_size))  # never longer: somebody may have shortened it
+        self.file.seek(0, os.SEEK_END)
         self.total = total
         self.board = _tensorboard(directory, start)
         self.console = Console(stderr=True, quiet=not show)
@@ -93,7 +94,7 @@ def _tensorboard(directory: Path, start: int) -> Any:
     except ImportError:
         print("TensorBoard is not installed: metrics go to metrics.jsonl alone", file=sys.stderr)
         return None
-    return SummaryWriter(str(directory / "tensorboard"), purge_step=start)
+    return SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
 
 
 def duration(seconds: float) -> str:
@@ -101,4 +102,7 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 90:
+        return f"{minutes} min"
+    hours = minutes / 60
+    return f"{minutes // 60} h {minutes % 60:02d} min" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -14,7 +14,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from bipolar.files import write_json
+from bipolar.files import locked, write_json
+from bipolar.lab.data import DataError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Divergence, Guard
@@ -37,15 +38,24 @@ class Machine:
     precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"] = "32-true"
     """The precision of the arithmetic."""
 
+    @property
+    def several(self) -> bool:
+        return self.devices * self.num_nodes > 1
+
     def fabric(self) -> Fabric:
-        several = self.devices * self.num_nodes > 1
-        return Fabric(
-            accelerator=self.accelerator,
-            devices=self.devices,
-            num_nodes=self.num_nodes,
-            precision=self.precision,
-            strategy="ddp" if several else "auto",
-        )
+        for name in ("devices", "num_nodes"):
+            if getattr(self, name) < 1:
+                raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+        try:
+            return Fabric(
+                accelerator=self.accelerator,
+                devices=self.devices,
+                num_nodes=self.num_nodes,
+                precision=self.precision,
+                strategy="ddp" if self.several else "auto",
+            )
+        except (ValueError, RuntimeError) as error:  # such as no GPU
+            raise DataError(f"--accelerator {self.accelerator} --precision {self.precision}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +128,20 @@ def train(task: Task, config: dict[str, Any], out: Path, length: Length, machine
     on the same machine with the same number of threads.
     """
     fabric = machine.fabric()
-    if machine.devices * machine.num_nodes > 1:
+    if machine.several:
         fabric.launch()
-    with torch.random.fork_rng(devices=[]):
+    with contextlib.ExitStack() as stack:
+        if fabric.is_global_zero:
+            stack.enter_context(locked(out))
+        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         torch.manual_seed(seed)
+        task.setup(fabric)
+        if machine.several:  # the same start for all, but then each its own dropout
+            torch.manual_seed(seed * 1_000_003 + fabric.global_rank)
         return _train(task, config, out, length, fabric)
 
 
 def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric: Fabric) -> dict[str, Any]:
-    task.setup(fabric)
     model, optimizer = task.model, task.optimizer
     chief = fabric.is_global_zero
     checkpoints = Checkpoints(out / "checkpoints")
@@ -138,7 +153,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
         step, epoch, index, elapsed = (saved["loop"][name] for name in ("step", "epoch", "index", "elapsed"))
         journal_size = saved["loop"]["journal"]
         losses = saved["loop"]["losses"]
-        _load(task, guard, saved)
+        _load(task, guard, fabric, saved)
     elif chief:
         write_json(out / "config.json", {**config, **provenance()})
     total = length.max_epochs * task.steps_per_epoch
@@ -157,7 +172,8 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
                 "optimizer": optimizer.state_dict(),
                 "task": task.state_dict(),
                 "guard": guard.state_dict(),
-                "rng": torch.get_rng_state(),
+                "precision": fabric.strategy.precision.state_dict(),
+                "rng": _rng_states(fabric),
                 "loop": {
                     "step": step,
                     "epoch": epoch,
@@ -180,7 +196,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
             fabric.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            number = mean_over_processes(fabric, value)
+            number, stopping = _together(fabric, value, stop())
             step, index = step + 1, index + 1
             losses.append(number)
             diverged = guard.check(step, number)
@@ -206,44 +222,98 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
                 model.train()
                 if metrics is not None and journal is not None:
                     journal.write(step, epoch, **metrics, seconds=time.perf_counter() - start)
+                diverged = guard.check_evaluation(step, metrics or {})
+                if diverged:
+                    break
                 epoch, index = (epoch + 1, 0) if index == task.steps_per_epoch else (epoch, index)
                 if metrics is not None and task.is_best():
                     save(best=True)
                 if index == 0 and step < total:
                     task.start_epoch(epoch)
-            if stop() or step % length.checkpoint_every == 0 or step == total:
+            if stopping or step % length.checkpoint_every == 0 or step == total:
                 save()
-                if stop() and step < total:
+                if stopping and step < total:
                     if journal is not None:
                         journal.say(f"stopped at step {step:,}; --resume {out} goes on from here")
                     return {"status": "stopped", "step": step}
         result: dict[str, Any] = {"status": "finished", "step": step, "epoch": epoch}
-        if diverged:
-            result |= {"status": "did not converge", "step": diverged.step, "reason": diverged.reason}
-            if journal is not None:
-                journal.say(f"did not converge: {diverged.reason} (step {diverged.step:,})")
-        else:
+        if not diverged:
             best = checkpoints.best()
             if best is not None:
                 task.model.load_state_dict(best["model"])
                 result["best_step"] = best["loop"]["step"]
             model.eval()
             metrics = task.test()
-            result |= metrics
             if journal is not None:
                 journal.write(step, epoch, **metrics, seconds=time.perf_counter() - start)
+            diverged = guard.check_evaluation(step, metrics)
+            result |= {} if diverged else metrics
+        if diverged:
+            result |= {"status": "did not converge", "step": diverged.step, "reason": diverged.reason}
+            if journal is not None:
+                journal.say(f"did not converge: {diverged.reason} (step {diverged.step:,})")
         result["seconds"] = round(time.perf_counter() - start, 1)
         if chief:
             write_json(out / "result.json", result)
     return result
 
 
-def _load(task: Task, guard: Guard, saved: dict[str, Any]) -> None:
+def _load(task: Task, guard: Guard, fabric: Fabric, saved: dict[str, Any]) -> None:
     task.model.load_state_dict(saved["model"])
     task.optimizer.load_state_dict(saved["optimizer"])
     task.load_state_dict(saved["task"])
     guard.load_state_dict(saved["guard"])
-    torch.set_rng_state(saved["rng"])
+    fabric.strategy.precision.load_state_dict(saved["precision"])
+    # of another number of processes: each begins anew
+    if len(saved["rng"]["cpu"]) == fabric.world_size:
+        states = {name: of_process(state, fabric) for name, state in saved["rng"].items()}
+        torch.set_rng_state(states["cpu"])
+        if "cuda" in states and fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(states["cuda"], fabric.device)
+
+
+def _rng_states(fabric: Fabric) -> dict[str, Tensor]:
+    """The states of torch's generators, of all processes."""
+    states = {"cpu": torch.get_rng_state()}
+    if fabric.device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(fabric.device)
+    return {name: of_all_processes(state, fabric) for name, state in states.items()}
+
+
+def of_all_processes(state: Tensor, fabric: Fabric) -> Tensor:
+    """The tensors of all processes, one a row."""
+    rows = cast(Tensor, fabric.all_gather(state)) if fabric.world_size > 1 else state
+    return rows.reshape(fabric.world_size, -1).cpu()
+
+
+def of_process(rows: Tensor, fabric: Fabric) -> Tensor:
+    """This process's row. A copy: a generator takes no view."""
+    return rows[fabric.global_rank].clone()
+
+
+def _together(fabric: Fabric, value: Tensor, asked: bool) -> tuple[float, bool]:
+    """The mean of a value over all processes, and whether any of them was asked to stop: they have to stop as one."""
+    if fabric.world_size == 1:
+        return float(value.detach()), asked
+    both = torch.stack((value.detach(), torch.full_like(value, asked)))
+    mean, stopping = cast(Tensor, fabric.all_reduce(both, reduce_op="mean")).tolist()
+    return mean, stopping > 0
+
+
+def seconds_per_step(task: Task, machine: Machine) -> float:
+    """How long a step of a task takes here, from a few of them."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        task.setup(machine.fabric())
+        task.start_epoch(0)
+        task.model.train()
+        for index in range(1 + TIMED):
+            if index == 1:  # the first is slower
+                start = time.perf_counter()
+            loss, _ = task.loss(index)
+            loss.backward()
+            task.optimizer.step()
+            task.optimizer.zero_grad()
+        return (time.perf_counter() - start) / TIMED
 
 
 @contextlib.contextmanager

@@ -1,23 +1,22 @@
 """Training a character-level language model, by the paper's recipe."""
 
 import dataclasses
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import torch
-import tyro
 from lightning_fabric import Fabric
 from torch import Tensor
 
 from bipolar.gain import Statistic
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
-from bipolar.lab.data.text import SPLITS
+from bipolar.lab.data.text import DEFAULT_SPLIT, SPLITS
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
-from bipolar.lab.training.loop import Length, Machine, Task, mean_over_processes, train
+from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
+from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared, stored
 from bipolar.models.char_rnn import Cell, CharRNN
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
@@ -51,14 +50,40 @@ class TextModel:
     """Which units are flipped."""
     lsuv: Statistic = "variance"
     """What LSUV sets to 1."""
+    params: float | None = None
+    """Choose the width for about so many parameters, instead of --model.hidden-size."""
     recompute: bool = False
     """Save memory: compute the states anew in the backward pass."""
     gradient: Gradient = "right"
     """A mistake in the gradient, to study what it does: see the item ``aliasing``."""
 
+    @property
+    def name(self) -> str:
+        """Such as 36x256-belu."""
+        width = f"{self.hidden_size}" if self.params is None else f"{self.params:g}"
+        return f"{self.num_layers}x{width}-{self.nonlinearity if self.cell == 'stack' else self.cell}"
+
     def build(self, vocabulary: str) -> CharRNN:
         options = dataclasses.asdict(self)
         del options["lsuv"]
+        params = options.pop("params")
+        if params is not None:
+            if params < 1:
+                raise ValueError(f"params: expected at least 1, got {params}")
+            options["hidden_size"] = CharRNN.width_for(params, self.num_layers, len(vocabulary), self.cell)
+        if self.cell != "stack":
+            for name in (
+                "nonlinearity",
+                "skip_every",
+                "skip_scale",
+                "gamma",
+                "pattern",
+                "lsuv",
+                "recompute",
+                "gradient",
+            ):
+                if getattr(self, name) != getattr(TextModel(), name):
+                    raise ValueError(f"{name}: torch's own {self.cell!r} has no such option")
         rates = ("dropout", "recurrent_dropout", "block_dropout")
         options |= {name: options[name] or 0.0 for name in rates}
         gradient = options.pop("gradient")
@@ -69,29 +94,17 @@ class TextModel:
 
 
 @dataclass(frozen=True)
-class TextConfig:
+class TextConfig(RunConfig):
     """Train a character-level language model."""
+
+    task = "text"
 
     data: str = "ptb"
     """``ptb``, ``text8``, ``python-docs``, or the path of a UTF-8 text file."""
     model: TextModel = field(default_factory=TextModel)
     """The model."""
-    machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
-    """Where it is computed."""
-    out: Path | None = None
-    """The directory of the run. Default: runs/ and what distinguishes it."""
-    resume: Path | None = None
-    """The directory of a run to go on with, as it was configured."""
-    data_dir: Path | None = None
-    """Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data."""
-    split: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    split: tuple[float, float, float] = DEFAULT_SPLIT
     """How a text file is cut into training, validation and test part."""
-    max_epochs: int = 200
-    """Epochs at most."""
-    max_steps: int | None = None
-    """Steps at most."""
-    batch_size: int = 128
-    """Parallel streams, over all devices together."""
     window: int = 50
     """Time steps of backpropagation."""
     lr: float | None = None
@@ -102,14 +115,6 @@ class TextConfig:
     """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
     max_valid_windows: int | None = None
     """Validate and test on so many windows at most."""
-    patience: int = 1000
-    """Steps within which a run has to be better than a uniform guess."""
-    seed: int = 1
-    """The seed of everything random."""
-    checkpoint_every: int = 200
-    """Steps between checkpoints."""
-    log_every: int = 10
-    """Steps between lines of metrics."""
 
     def filled(self) -> "TextConfig":
         """With the paper's value wherever nothing was given."""
@@ -119,24 +124,21 @@ class TextConfig:
         missing: dict[str, Any] = {name: default for name in rates if getattr(self.model, name) is None}
         model = dataclasses.replace(self.model, **missing)
         name = Path(self.data).stem if self.data not in ("ptb", "text8", "python-docs") else self.data
-        cell = model.nonlinearity if model.cell == "stack" else model.cell
         return dataclasses.replace(
             self,
             model=model,
             lr=(5e-5 if is_text8 else 2e-4) if self.lr is None else self.lr,
             validate_every=(1 if is_text8 else 4) if self.validate_every is None else self.validate_every,
             halve_from=(2 if is_text8 else 4) if self.halve_from is None else self.halve_from,
-            out=self.out or Path("runs") / f"{name}-{model.num_layers}x{model.hidden_size}-{cell}-{self.seed}",
+            out=self.out or Path("runs") / f"{name}-{model.name}-{self.seed}",
         )
 
     def check(self) -> None:
-        counts = ("max_epochs", "max_steps", "batch_size", "window", "checkpoint_every", "log_every", "patience")
-        for name in (*counts, "validate_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DataError(f"--{name.replace('_', '-')} {value}: expected at least 1")
-        if self.lr is not None and not self.lr > 0:
-            raise DataError(f"--lr {self.lr}: expected a positive number")
+        super().check()
+        for name in ("window", "validate_every", "halve_from", "max_valid_windows"):
+            self.at_least(name, 1)
+        self.positive("lr")
+        self.check_model(lambda: self.model.build("abc"))
 
 
 class TextTask(Task):
@@ -230,14 +232,11 @@ class TextTask(Task):
 
     def state_dict(self) -> dict[str, Any]:
         state = self.state
-        generator = self.generator.get_state()
-        if self.fabric.world_size > 1:
-            if state is not None:
-                state = torch.cat(list(cast(Tensor, self.fabric.all_gather(state))), dim=1)
-            generator = cast(Tensor, self.fabric.all_gather(generator))
+        if self.fabric.world_size > 1 and state is not None:
+            state = torch.cat(list(cast(Tensor, self.fabric.all_gather(state))), dim=1)
         return {
             "state": None if state is None else state.cpu(),
-            "generator": generator.cpu(),
+            "generator": of_all_processes(self.generator.get_state(), self.fabric),
             "offset": self.offset,
             "validations": self.validations,
         }
@@ -246,60 +245,38 @@ class TextTask(Task):
         carried, generator = state["state"], state["generator"]
         if carried is not None:
             self.state = carried[:, self.part].to(self.fabric.device)
-        self.generator.set_state(generator[self.fabric.global_rank] if generator.ndim > 1 else generator)
+        if len(generator) == self.fabric.world_size:  # else each process begins anew
+            self.generator.set_state(of_process(generator, self.fabric))
         self.offset, self.validations = state["offset"], state["validations"]
 
 
 def train_text(config: TextConfig) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
-    if config.resume is not None:
-        config = load_config(config.resume, data_dir=config.data_dir)
-    config = config.filled()
-    config.check()
-    out = config.out or Path("runs")
+    config = prepared(config)
+    corpus = _corpus_of(config)
+    return perform(config, TextTask(config, corpus), vocabulary=corpus.vocabulary, text=corpus.digest())
+
+
+def text_task(config: TextConfig) -> TextTask:
+    return TextTask(config.filled(), _corpus_of(config))
+
+
+def _corpus_of(config: TextConfig) -> Corpus:
+    """The text of a run, which has to be the one that it began with."""
     corpus = load_text(config.data, data_directory(config.data_dir), config.split)
-    if (out / "config.json").exists() and to_json(load_config(out)) != to_json(config):
-        raise DataError(
-            f"--out {out}: there is another run here; --resume {out} to go on with it, or choose another --out"
-        )
-    length = Length(
-        max_epochs=config.max_epochs,
-        max_steps=config.max_steps,
-        checkpoint_every=config.checkpoint_every,
-        log_every=config.log_every,
-        patience=config.patience,
-    )
-    stored: dict[str, Any] = {"task": "text", "config": to_json(config), "vocabulary": corpus.vocabulary}
-    return train(TextTask(config, corpus), stored, out, length, config.machine, config.seed)
+    if config.out is not None and (config.out / "config.json").exists():
+        before = stored(config.out)
+        if before.get("vocabulary") != corpus.vocabulary or before.get("text") != corpus.digest():
+            raise DataError(f"--data {config.data}: this is not the text that {config.out} began with")
+    return corpus
 
 
-def to_json(config: TextConfig) -> dict[str, Any]:
-    """A configuration without what differs from machine to machine: where it is, and where the data is."""
-    values = dataclasses.asdict(config)
-    for name in ("out", "resume", "data_dir"):
-        del values[name]
-    plain: dict[str, Any] = json.loads(json.dumps(values))
-    return plain
-
-
-def load_config(run: Path, data_dir: Path | None = None) -> TextConfig:
-    """The configuration of a run."""
-    try:
-        values = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{run}: not the directory of a run ({error})") from None
-    values["model"], values["machine"] = TextModel(**values["model"]), Machine(**values["machine"])
-    values["split"] = tuple(values["split"])
-    return TextConfig(**values, out=run, data_dir=data_dir)
-
-
-def evaluate_run(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
+def evaluate_text(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
     """The metrics of a run's best model on a split."""
     if split not in SPLITS:
         raise DataError(f"--split {split}: expected one of {', '.join(SPLITS)}")
-    config = load_config(run, data_dir)
-    corpus = load_text(config.data, data_directory(data_dir), config.split)
-    task = TextTask(config, corpus)
+    config = load_config(TextConfig, run, data_dir)
+    task = TextTask(config, _corpus_of(config))
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())
     task.model.load_state_dict(best_of(run)["model"])

@@ -1,0 +1,126 @@
+"""Images with their classes: CIFAR-10, or the digits that come with scikit-learn."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bipolar.lab.data.files import CIFAR10, DataError, fetch
+
+NAMES = ("cifar10", "digits")
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images as bytes, (number, height, width, channels), and the class of each."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, count: int | None) -> "Pictures":
+        return self if count is None else Pictures(self.images[:count], self.labels[:count])
+
+    def to(self, device: torch.device) -> "Pictures":
+        return Pictures(self.images.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """A data set, with the statistics of its training images and how they may be varied."""
+
+    name: str
+    train: Pictures
+    test: Pictures
+    #: of each channel, as bytes count
+    mean: Tensor
+    std: Tensor
+    #: by how many pixels an image may be shifted
+    shift: int
+    #: whether an image may be mirrored
+    mirror: bool
+
+    @property
+    def channels(self) -> int:
+        return self.train.images.size(3)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Bytes as the network gets them: (number, channels, height, width), in the memory format channels-last."""
+        mean, scale = self.mean.to(images.device), 1 / self.std.to(images.device)
+        return images.float().sub_(mean).mul_(scale).permute(0, 3, 1, 2)
+
+    def varied(self, pictures: Pictures, chosen: Tensor, generator: torch.Generator) -> Tensor:
+        """Chosen pictures, each shifted and mirrored at random; what a shift uncovers is filled by reflection.
+
+        One index operation for the whole batch: every pixel is fetched from where it was.
+        """
+        images = pictures.images
+        device, count = images.device, len(chosen)
+        height, width = images.size(1), images.size(2)
+
+        def lines(length: int) -> Tensor:
+            by = torch.randint(-self.shift, self.shift + 1, (count, 1), generator=generator)
+            position = (torch.arange(length) + by).abs()
+            return torch.where(position < length, position, 2 * (length - 1) - position)
+
+        rows, columns = lines(height), lines(width)
+        if self.mirror:
+            mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        pixels = (chosen.cpu()[:, None] * height + rows)[:, :, None] * width + columns[:, None, :]
+        flat = images.view(-1, images.size(3)).index_select(0, pixels.flatten().to(device))
+        return flat.view(count, height, width, -1)
+
+
+def load_images(data: str, directory: Path, train_images: int | None = None) -> ImageSet:
+    """A data set by name: ``cifar10``, found in ``directory`` or downloaded, or ``digits``.
+
+    With ``train_images`` only so many are taken, the first ones; mean and deviation are those of all.
+    """
+    if data == "cifar10":
+        parts = [_read_cifar10(path) for path in fetch(CIFAR10, directory)]
+        found = _with_statistics(data, _joined(parts[:-1]), parts[-1], shift=4, mirror=True)
+    elif data == "digits":
+        found = _digits()
+    else:
+        raise DataError(f"--data {data}: expected one of {', '.join(NAMES)}")
+    if train_images is not None and not 0 < train_images <= len(found.train):
+        raise DataError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
+    return replace(found, train=found.train.first(train_images))
+
+
+def _read_cifar10(path: Path) -> Pictures:
+    """The official binary format: for each image a byte for its class, then red, green and blue, row by row."""
+    rows = torch.from_numpy(np.fromfile(path, np.uint8)).view(-1, 1 + 3 * 32 * 32)
+    return Pictures(rows[:, 1:].view(-1, 3, 32, 32).permute(0, 2, 3, 1).contiguous(), rows[:, 0].long())
+
+
+def _digits() -> ImageSet:
+    """Handwritten digits, 8x8, from the wheel of scikit-learn; every fifth is kept for testing."""
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = torch.from_numpy(raw.images).mul(15).to(torch.uint8).unsqueeze(3)  # from 0 to 16, to bytes
+    labels = torch.from_numpy(raw.target).long()
+    test = torch.arange(len(labels)) % 5 == 4
+    train, rest = Pictures(images[~test], labels[~test]), Pictures(images[test], labels[test])
+    return _with_statistics("digits", train, rest, shift=1, mirror=False)  # a mirrored digit is another one, or none
+
+
+def _joined(parts: list[Pictures]) -> Pictures:
+    return Pictures(torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts]))
+
+
+def _with_statistics(name: str, train: Pictures, test: Pictures, shift: int, mirror: bool) -> ImageSet:
+    # from how often each of the 256 values occurs: exact, and no copy of the images as floating-point numbers
+    values = torch.arange(256, dtype=torch.float64)
+    channels = train.images.reshape(-1, train.images.size(3)).unbind(1)
+    shares = torch.stack([torch.bincount(channel, minlength=256).double() / channel.numel() for channel in channels])
+    mean = shares @ values
+    std = (shares @ values.square() - mean.square()).sqrt()
+    return ImageSet(name, train, test, mean.float(), std.float(), shift, mirror)

@@ -1,0 +1,266 @@
+"""Training on images: the recipe, resuming to the last bit, two processes, and the search for a rate."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bipolar
+from bipolar.lab.cli import main
+from bipolar.lab.data import DataError
+from bipolar.lab.training.guard import Guard
+from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
+from bipolar.lab.training.loop import Machine, read_metrics
+from tests.lab.training.test_text import KilledError, die, interrupt_at
+
+MODEL = ImageModel(depth=10, widen_factor=1)
+CPU = Machine(accelerator="cpu")
+SMALL = ImageConfig(
+    data="digits",
+    model=MODEL,
+    machine=CPU,
+    batch_size=32,
+    train_images=320,
+    test_images=100,
+    lr=0.05,
+    max_epochs=3,
+    checkpoint_every=4,
+    log_every=5,
+)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in read_metrics(run)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    result = train_images(replace(SMALL, out=out))
+    assert result["status"] == "finished"
+    return out
+
+
+def test_what_a_run_leaves(finished: Path) -> None:
+    rows = metrics(finished)
+    epochs = [row for row in rows if "train_error" in row]
+    assert [row["step"] for row in epochs] == [10, 20, 30]
+    assert [row["train_loss"] for row in rows if "train_loss" in row][-1] < 2.3
+    result = json.loads((finished / "result.json").read_text())
+    assert result["test_error"] == epochs[-1]["test_error"] == rows[-1]["test_error"]
+    assert "best_step" not in result  # the last epoch's error is the one that counts
+    assert evaluate_images(finished, "test") == pytest.approx(
+        {"test_error": result["test_error"], "test_loss": result["test_loss"]}
+    )
+    assert 0 < evaluate_images(finished, "train")["train_error"] < 100
+    with pytest.raises(DataError, match="--split valid: expected one of train, test"):
+        evaluate_images(finished, "valid")
+
+
+def test_killed_in_an_epoch_and_resumed(finished: Path, tmp_path: Path) -> None:
+    """Dropout, shifts, the order of the images, and the training error that is counted along."""
+    config = replace(SMALL, out=tmp_path / "run")
+    for step in (15, 27):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Guard, "check", interrupt_at(step, die))
+            with pytest.raises(KilledError):
+                train_images(config)
+    train_images(ImageConfig(resume=tmp_path / "run"))
+    assert metrics(tmp_path / "run") == metrics(finished)
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    """The same global batch, without dropout: the images are shifted alike, however many processes share them."""
+    options = "--data digits --model.depth 10 --model.widen-factor 1 --model.dropout 0 --batch-size 32 --lr 0.01"
+    arguments = f"{options} --train-images 96 --test-images 100 --max-epochs 2 --log-every 1 --accelerator cpu".split()
+    runs = []
+    for devices in (1, 2):
+        out = tmp_path / str(devices)
+        command = [*arguments, "--out", str(out), "--devices", str(devices)]
+        if devices == 1:
+            main(["train", "images", *command])
+        else:
+            whole = [sys.executable, "-m", "bipolar.lab", "train", "images", *command]
+            subprocess.run(whole, check=True, capture_output=True, timeout=240)
+        runs.append(metrics(out))
+    one, two = runs
+    assert len(one) == len(two) == 9
+    for alone, together in zip(one, two, strict=True):
+        for name, value in alone.items():
+            assert together[name] == pytest.approx(value, rel=1e-4, abs=1e-4)
+
+
+class TestRecipe:
+    def test_the_papers_defaults(self) -> None:
+        c = ImageConfig()
+        assert (c.data, c.lr, c.momentum, c.weight_decay, c.batch_size, c.max_epochs) == (
+            "cifar10",
+            0.08,
+            0.9,
+            5e-4,
+            128,
+            200,
+        )
+        model = c.model
+        assert (model.network, model.depth, model.widen_factor, model.dropout, model.norm) == ("wrn", 28, 10, 0.3, None)
+
+    def test_the_rate_is_eased_in_and_divided_by_five_twice(self) -> None:
+        config, steps = ImageConfig(lr=0.5), 390
+        total = config.total_steps(steps)
+        assert total == 78_000
+        rates = {step: config.rate_at(step, total) for step in (0, 999, 1999, 5000)}
+        assert rates == pytest.approx({0: 0.5 / 2000, 999: 0.25, 1999: 0.5, 5000: 0.5})
+        for epoch, factor in ((119, 1), (120, 5), (159, 5), (160, 25), (199, 25)):
+            assert config.rate_at(epoch * steps, total) == pytest.approx(0.5 / factor)
+        # a shorter run: the same fractions, and a tenth for easing in
+        assert [config.rate_at(step, 100) for step in (0, 4, 9, 59, 60, 80)] == pytest.approx(
+            [0.05, 0.25, 0.5, 0.5, 0.1, 0.02]
+        )
+        assert replace(config, ease_in=0).rate_at(0, 100) == 0.5
+
+    def test_every_image_once_an_epoch_in_another_order(self) -> None:
+        task = self.task(replace(SMALL, train_images=330))
+        assert task.steps_per_epoch == 10
+        orders = []
+        for epoch in range(2):
+            task.start_epoch(epoch)
+            assert sorted(task.order.tolist()) == list(range(330))
+            orders.append(task.order)
+        assert not torch.equal(*orders)
+
+    def test_the_optimiser_and_the_start_are_the_papers(self) -> None:
+        task = self.task(SMALL)
+        (group,) = task.optimizer.param_groups
+        assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 5e-4)
+        batch = task.data.normalised(task.data.train.images)
+        seen: list[float] = []
+        for module in task.model.modules():
+            if isinstance(module, torch.nn.Conv2d):
+                module.register_forward_hook(lambda m, args, output: seen.append(output.detach().var().item()))
+        task.model.eval()(batch)
+        assert len(seen) == 9
+        assert all(value == pytest.approx(1, rel=0.35) for value in seen)  # another batch than LSUV's
+
+    def test_what_lsuv_measures_is_a_choice(self) -> None:
+        """The first layer, by theory: a ReLU has variance 0.34 and second moment 0.5 where its input has variance 1."""
+        norms = {}
+        for at in ("output", "activation"):
+            for target in ("variance", "second_moment"):
+                model = replace(MODEL, activation="relu", at=at, lsuv=target)
+                task = self.task(replace(SMALL, model=model))
+                norms[at, target] = task.model.get_parameter("stem.weight").norm().item()
+        start = norms["output", "variance"]
+        assert norms["activation", "variance"] / start == pytest.approx(0.341**-0.5, rel=0.3)
+        assert norms["activation", "second_moment"] / start == pytest.approx(2**0.5, rel=0.3)
+        assert norms["activation", "second_moment"] < norms["activation", "variance"]
+        # with a norm there is nothing to scale
+        plain = self.task(replace(SMALL, model=replace(MODEL, norm="batch")))
+        assert plain.model.get_parameter("stages.0.0.conv1.weight").std().item() == pytest.approx(
+            (2 / (16 * 9)) ** 0.5, rel=0.1
+        )
+
+    def task(self, config: ImageConfig) -> ImageTask:
+        task = image_task(config)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            task.setup(CPU.fabric())
+        return task
+
+    @pytest.mark.parametrize("activation", ["relu", "brelu"])
+    def test_the_error_counted_along_is_that_of_the_batches(self, activation: str) -> None:
+        config = replace(SMALL, model=replace(MODEL, activation=activation, dropout=0.0), train_images=64)
+        task = self.task(config)
+        task.start_epoch(0)
+        task.model.train()
+        wrong = 0
+        for index in range(2):
+            loss, value = task.loss(index)
+            assert value.item() == loss.item()
+            generator = task._generator(index, "images")
+            chosen = task.order[32 * index : 32 * index + 32]
+            images = task.data.normalised(task.data.varied(task.data.train, chosen, generator))
+            wrong += int((task.model(images).argmax(1) != task.data.train.labels[chosen]).sum())
+        row = task.after_epoch(0, final=False)
+        assert row is not None
+        assert row["train_error"] == pytest.approx(100 * wrong / 64)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"batch_size": 500}, "--batch-size 500: there are only 320 images to train on"),
+            ({"lr": -1.0}, "--lr -1.0: expected a positive number"),
+            ({"weight_decay": math.nan}, "--weight-decay nan: expected 0 or more"),
+            ({"data": "mnist"}, "--data mnist: expected one of cifar10, digits"),
+            ({"train_images": 0}, "--train-images 0: expected at least 1"),
+            ({"model": ImageModel(depth=29)}, "--model.depth: expected 6n"),
+            ({"model": ImageModel(activation="rellu")}, "--model.activation: .*'rellu'.*'relu'"),
+            ({"model": ImageModel("orn", reduction=5)}, "--model.reduction: expected a divisor of 16, got 5"),
+        ],
+    )
+    def test_bad_arguments(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            train_images(replace(SMALL, out=tmp_path / "run", **options))
+
+
+class TestSearch:
+    def test_the_rate_is_halved_until_training_does_not_diverge(self, tmp_path: Path) -> None:
+        out = tmp_path / "search"
+        config = replace(SMALL, out=out, search=True, lr=2.0, train_images=64, max_epochs=4)
+        with pytest.MonkeyPatch.context() as patch:  # stopped during the second attempt, and resumed
+            attempts = iter(range(100))
+            original = Guard.check
+
+            def check(self: Guard, step: int, loss: float) -> Any:
+                if step == 1 and next(attempts) == 1:
+                    raise KilledError
+                return original(self, step, loss)
+
+            patch.setattr(Guard, "check", check)
+            with pytest.raises(KilledError):
+                train_images(config)
+        assert not (out / "result.json").exists()
+        with pytest.raises(DataError, match="the search has not ended yet"):
+            evaluate_images(out, "test")
+        result = train_images(ImageConfig(resume=out))
+        assert result["status"] == "finished"
+        rates = [attempt["lr"] for attempt in result["attempts"]]
+        assert rates == [2.0 / 2**i for i in range(len(rates))]
+        assert len(rates) > 2
+        assert [attempt["status"] for attempt in result["attempts"]] == ["did not converge"] * (len(rates) - 1) + [
+            "finished"
+        ]
+        assert result["lr"] == rates[-1]
+        assert json.loads((out / "result.json").read_text()) == result
+        assert evaluate_images(out, "test")["test_error"] == pytest.approx(result["test_error"])
+        before = sorted(path.stat().st_mtime_ns for path in out.rglob("result.json"))[:-1]
+        assert train_images(config) == result  # nothing is run again
+        assert sorted(path.stat().st_mtime_ns for path in out.rglob("result.json"))[:-1] == before
+
+    def test_it_gives_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("bipolar.lab.training.images.HALVINGS", 1)
+        config = replace(SMALL, out=tmp_path, search=True, lr=1e6, train_images=64)
+        result = train_images(config)
+        assert result["status"] == "did not converge"
+        assert [attempt["lr"] for attempt in result["attempts"]] == [1e6, 5e5]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    options = "--data digits --model.network orn --model.orientations 4 --model.depth 10 --model.widen-factor 1"
+    main(
+        f"train images {options} --model.activation belu --train-images 64 --test-images 20 --batch-size 32 "
+        f"--max-epochs 1 --out {out} --accelerator cpu".split()
+    )
+    assert "status finished" in capsys.readouterr().out
+    main(["eval", str(out), "--split", "test"])
+    assert "test_error" in capsys.readouterr().out
+    stored = json.loads((out / "config.json").read_text())
+    assert stored["task"] == "images"
+    assert stored["config"]["model"]["network"] == "orn"
+    assert bipolar.models.OrientedResponseNet is not None
