@@ -9,7 +9,7 @@ READY := .venv/.ready
 help:
 	@echo "make setup      create .venv with the pinned versions of everything"
 	@echo "make test       formatting, linter, types, test suite"
-	@echo "make reproduce  the paper's tables and figures in miniature, into runs/"
+	@echo "make reproduce  the paper's tables and figures in miniature, into runs/quick"
 	@echo "make bench      measure speed and memory against plain PyTorch"
 	@echo "make clean      remove .venv, caches and builds, but not runs/"
 
@@ -37,6 +37,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.rnn
 	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.text
+	$(BIN)/python -m benchmarks.images
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

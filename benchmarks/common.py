@@ -1,5 +1,6 @@
 """What the benchmarks share: timing side by side, a table, and a place to record it."""
 
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from bipolar.files import replacing
 from bipolar.lab.provenance import machine
 
-__all__ = ["best_of", "machine", "markdown_table", "record", "timed"]
+__all__ = ["best_of", "in_fresh_process", "machine", "markdown_table", "peak", "record", "timed"]
 
 README = Path(__file__).with_name("README.md")
 
@@ -36,6 +37,18 @@ def timed(run: Callable[[], object], repeats: int = 1) -> Callable[[], tuple[flo
         return ((time.perf_counter() - start) / repeats,)
 
     return once
+
+
+def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
+    """What a function returns in a process of its own, for what the first use alone shows, such as a peak of memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def peak() -> float:
+    """The peak resident memory of this process so far, in MiB; from Linux, whose ru_maxrss includes the parent's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,14 +11,13 @@ Memory is the growth of the peak resident memory in one training step, of a proc
 import argparse
 import multiprocessing
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import bipolar
-from benchmarks.common import best_of, machine, markdown_table, record, timed
+from benchmarks.common import best_of, in_fresh_process, machine, markdown_table, peak, record, timed
 
 BATCH, STEPS = 128, 50
 SHAPES = {(4, 760): 0.85, (36, 256): 0.85, (144, 128): 0.80, (36, 64): 0.65}  # and the share we aim for
@@ -66,27 +65,15 @@ def build(method: str, layers: int, units: int) -> nn.Module:
 METHODS = ("nn.RNN relu", "nn.RNN tanh", "reference", "ours", "reference, dropout", "ours, dropout")
 
 
-def peak_memory(method: str, layers: int, units: int) -> float:
-    """MiB by which a training step raises the peak of a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_memory, (method, layers, units))
-
-
 def _peak_memory(method: str, layers: int, units: int) -> float:
     model, x = build(method, layers, units), torch.randn(STEPS, BATCH, units)
     training_step(model, x[:1])()  # libraries and gradients are there
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    before = _peak()
+    before = peak()
     output, _ = model(x)
     output.backward(torch.ones_like(output))
-    return _peak() - before
-
-
-def _peak() -> float:
-    """The peak resident memory of this process so far, in MiB; from Linux, whose ru_maxrss includes the parent's."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    return peak() - before
 
 
 def compare(layers: int, units: int, rounds: int, at_least: float) -> list[list[str]]:
@@ -94,7 +81,7 @@ def compare(layers: int, units: int, rounds: int, at_least: float) -> list[list[
     runs = [products(layers, units), *(training_step(build(method, layers, units), x) for method in METHODS)]
     times = [seconds for (seconds,) in best_of([timed(run) for run in runs], rounds, at_least)]
     names, limit = ["matrix products alone", *METHODS], times[0]
-    memory = [0.0, *(peak_memory(method, layers, units) for method in METHODS)]
+    memory = [0.0, *(in_fresh_process(_peak_memory, method, layers, units) for method in METHODS)]
     rows = []
     for name, seconds, mib in zip(names, times, memory, strict=True):
         remarks = ""

@@ -1,5 +1,8 @@
 """The ``bipolar`` command, as a person meets it."""
 
+import dataclasses
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from bipolar.lab.cli import main
-from bipolar.lab.paper import ITEMS
+from bipolar.lab.paper import EXPERIMENTS, ITEMS
+from bipolar.lab.paper.experiment import reproduce
+from bipolar.lab.training.guard import Guard
+from bipolar.lab.training.images import ImageConfig, ImageModel
+from bipolar.lab.training.text import TextConfig, TextModel
+from tests.lab.training.test_text import ask_to_stop, interrupt_at
 
 
 def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,21 +75,83 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"
 
 
-def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As written, but for a shorter training."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    block = next(part for part in readme.split("```")[1::2] if "bipolar train text" in part)
-    commands = [shlex.split(line) for line in block.splitlines() if line.startswith("bipolar ")]
-    assert [command[1] for command in commands] == ["train", "sample", "eval", "data"]
+    blocks = [part for part in readme.split("```")[1::2] if "bipolar train" in part]
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("bipolar ")]
+    assert [command[1] for command in commands] == ["train", "sample", "eval", "data", "train", "eval"]
+    monkeypatch.chdir(tmp_path)
     outputs = []
     for command in commands:
-        arguments = [{"300": "5"}.get(word, word) for word in command[1:]]
-        done = subprocess.run(
-            [sys.executable, "-m", "bipolar.lab", *arguments], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout)
+        main([{"300": "5", "3": "1"}.get(word, word) for word in command[1:]])
+        outputs.append(capsys.readouterr().out)
     assert "status finished, step 5" in outputs[0]
     assert outputs[1].startswith("The ")
     assert outputs[2].startswith("test_bpc ")
     assert "python-docs" in outputs[3]
+    assert "status finished" in outputs[4]
+    assert outputs[5].startswith("test_error ")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "run"
+    options = "--data python-docs --model.num-layers 2 --model.hidden-size 8 --batch-size 4 --window 10 --max-steps 2"
+    main(f"train text {options} --max-valid-windows 2 --accelerator cpu --out {out}".split())
+    return out
+
+
+def test_an_interrupted_experiment_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Guard, "check", interrupt_at(2, ask_to_stop))
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "table2", "--out", str(tmp_path)])
+    assert stop.value.code == 130
+    assert "the same command goes on from here" in capsys.readouterr().err
+
+
+def test_the_result_of_one_scale_is_not_replaced_by_another(tmp_path: Path) -> None:
+    (tmp_path / "table2.json").write_text('{"scale": "small"}')
+    with pytest.raises(SystemExit, match=r"table2.json is there already, of the scale small; choose another --out"):
+        main(["reproduce", "table2", "--out", str(tmp_path)])
+    assert (tmp_path / "table2.json").read_text() == '{"scale": "small"}'
+
+
+def test_nothing_is_printed_before_something_can_be_sampled(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run, prompt in ((tmp_path, "the "), (trained, "the \u2603")):
+        with pytest.raises(SystemExit):
+            main(["sample", str(run), "--prompt", prompt])
+        assert capsys.readouterr().out == ""
+
+
+def test_whoever_reads_may_stop_reading(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as stop:
+            main(["sample", str(trained), "--length", "50"])
+        assert stop.value.code == 1
+
+
+@pytest.mark.parametrize("item", ["table1", "table5"])
+def test_the_papers_scale_says_first_how_long_it_takes(
+    item: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the embedded data, and with runs that cost nothing; the first run is where it is stopped."""
+    experiment = EXPERIMENTS[item]
+    text = TextConfig("python-docs", TextModel(2, 8), batch_size=4, window=10, max_epochs=3)
+    picture = ImageConfig(data="digits", model=ImageModel(depth=10, widen_factor=1), batch_size=16, train_images=160)
+    configs = {"one": text if item == "table1" else picture}
+    monkeypatch.setattr(Guard, "check", interrupt_at(1, ask_to_stop))
+    cheap = dataclasses.replace(experiment, runs=lambda _: configs)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(cheap, tmp_path, scale="paper")
+    said = capsys.readouterr().out
+    assert re.search(rf"{item}, as published: 1 runs to go, about \d+ (s|min) on this machine", said)

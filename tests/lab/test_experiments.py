@@ -28,14 +28,8 @@ def test_every_run_of_every_scale_can_be_built(name: str) -> None:
     for scale in SCALES:
         runs = experiment.runs(scale)
         assert runs
-        for config in list(runs.values())[:: len(runs) // 12 + 1]:
-            with torch.device("meta"):
-                if isinstance(config, TextConfig):
-                    assert config.model.build("abc").rnn.num_layers == config.model.num_layers
-                else:
-                    assert isinstance(config, ImageConfig)
-                    config.model.build(3)
-            config.check()
+        for config in list(runs.values())[:: len(runs) // 6 + 1]:
+            config.check()  # builds the model, without memory
     assert len({directory_of(config, Path()) for config in runs.values()}) == len(runs)
 
 

@@ -1,5 +1,6 @@
 """CharRNN: sizes, states, files."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,28 @@ def test_files(tmp_path: Path) -> None:
     assert torch.equal(model(tokens)[0], twin(tokens)[0])
 
 
+@pytest.mark.parametrize("layers", [2, 6])
+def test_a_file_of_another_shape_is_refused(tmp_path: Path, layers: int) -> None:
+    CharRNN("abc", 8, 4).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"num_layers": layers}))
+    with pytest.raises(RuntimeError, match=r"Missing|Unexpected|missing|unexpected"):
+        CharRNN.from_pretrained(tmp_path)
+    assert CharRNN.from_pretrained(tmp_path, strict=False).rnn.num_layers == layers
+
+
+@pytest.mark.parametrize("cell", ["stack", "lstm"])
+def test_a_step_knows_no_dropout(cell: Cell) -> None:
+    model = CharRNN("abc", 8, 3, cell=cell, dropout=0.5).train()
+    one, two = (model.step(torch.tensor([0, 1]))[0] for _ in range(2))
+    assert torch.equal(one, two)
+    assert model.rnn.training
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"hidden_size": 0}, "hidden_size: expected at least 1, got 0"),
         ({"cell": "qrnn"}, "cell: expected one of 'stack', 'lstm', 'gru', 'rnn', got 'qrnn'"),
         ({"vocabulary": "aa"}, "vocabulary: expected different characters"),
         ({"vocabulary": 0}, "vocabulary: expected different characters"),

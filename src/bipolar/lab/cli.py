@@ -159,4 +159,4 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # whoever read it, such as head, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(1)

@@ -149,3 +149,5 @@ def test_the_catalogue(directory: Path) -> None:
     assert "not there; comes from https://" in table
     assert "WRONG: remove it" in table
     assert "python-docs" in table
+    assert "cifar-10-batches-bin/test_batch.bin" in table
+    assert "10 classes" in table

@@ -95,7 +95,8 @@ def _announce(experiment: Experiment, configs: list[RunConfig], runs: Path, data
     for i, config in enumerate(to_do):
         print(f"{experiment.name}: timing a few steps ({i + 1} of {len(to_do)})", end="\r", flush=True)
         task = task_of(dataclasses.replace(config, data_dir=data_dir))
-        seconds += config.total_steps(task.steps_per_epoch) * seconds_per_step(task, config.machine)
+        each = seconds_per_step(task, config.machine)
+        seconds += each * config.total_steps(task.steps_per_epoch)
     print(
         f"{experiment.name}, as published: {len(to_do)} runs to go, about {duration(seconds)} on this machine, "
         "validation and searches not counted",

@@ -1,0 +1,106 @@
+"""Training WideResNet with batch norm, without, and compiled; and what augmentation adds to a step.
+
+All with the same batch of random images of CIFAR-10's shape, channels-last, SGD with momentum. Taking turns in one run;
+the best round of each counts. Memory is the growth of the peak resident memory in three training steps, of a process of
+its own; compiled, the compiler's own memory is in it.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as tF
+from torch import Tensor, nn
+
+import bipolar
+from benchmarks.common import best_of, in_fresh_process, machine, markdown_table, peak, record, timed
+from bipolar.lab.data.images import ImageSet, Pictures
+from bipolar.models import WideResNet
+
+BATCH, AIM = 128, 0.03
+METHODS: dict[str, dict[str, Any]] = {
+    "ReLU, batch norm": {"activation": "relu", "norm": "batch"},
+    "BReLU, no norm": {"activation": "brelu"},
+    "BReLU, no norm, compiled": {"activation": "brelu"},
+    "ReLU, no norm": {"activation": "relu"},
+}
+
+
+def images() -> ImageSet:
+    """Of the shape of CIFAR-10, a fifth of it."""
+    generator = torch.Generator().manual_seed(0)
+    pictures = Pictures(
+        torch.randint(256, (10_000, 32, 32, 3), dtype=torch.uint8, generator=generator),
+        torch.randint(10, (10_000,), generator=generator),
+    )
+    return ImageSet("random", pictures, pictures, torch.full((3,), 120.0), torch.full((3,), 60.0), 4, True)
+
+
+def batch_of(data: ImageSet) -> Callable[[], tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw() -> tuple[Tensor, Tensor]:
+        chosen = torch.randint(len(data.train), (BATCH,), generator=generator)
+        return data.normalised(data.varied(data.train, chosen, generator)), data.train.labels[chosen]
+
+    return draw
+
+
+def training_step(method: str, depth: int, batch: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], None]:
+    torch.manual_seed(0)
+    options = METHODS[method]
+    model: nn.Module = WideResNet(depth, 2, **options).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x, _ = batch()
+    if options.get("norm") is None:
+        bipolar.lsuv_(model, x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    run: Any = torch.compile(model) if "compiled" in method else model
+
+    def step() -> None:
+        x, labels = batch()
+        tF.cross_entropy(run(x), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _peak_memory(method: str) -> float:
+    data = images()
+    step = training_step(method, 28, batch_of(data))
+    before = peak()
+    for _ in range(3):
+        step()
+    return peak() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="write the table into benchmarks/README.md too")
+    arguments = parser.parse_args()
+    data = images()
+    draw = batch_of(data)
+    fixed = draw()
+    steps = [training_step(method, 28, lambda: fixed) for method in METHODS]
+    times = [seconds for (seconds,) in best_of([timed(step) for step in steps], 5, 0)]
+    memory = [in_fresh_process(_peak_memory, method) for method in METHODS]
+    rows = [
+        ["28-2", method, f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", f"{mib:.0f}"]
+        for method, seconds, mib in zip(METHODS, times, memory, strict=True)
+    ]
+    small = training_step("BReLU, no norm", 16, lambda: fixed)
+    (seconds,), (augmenting,) = best_of([timed(small), timed(draw, 20)], 5, 10)
+    share = augmenting / seconds
+    rows.append(["16-2", "BReLU, no norm", f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", ""])
+    rows.append(["", "shift, mirror, normalise", f"{1000 * augmenting:.2f}", f"{BATCH / augmenting:,.0f}", ""])
+    table = markdown_table(["WideResNet", "method", "ms a step", "images/s", "MiB"], rows)
+    verdict = f"Augmentation costs {100 * share:.1f} % of a step of WideResNet-16-2 (aim {100 * AIM:.0f} %: "
+    text = f"{machine()}; float32, batch {BATCH}.\n\n{table}\n\n{verdict}{'met' if share <= AIM else 'missed'})."
+    print(text)
+    if arguments.record:
+        record("images", text)
+
+
+if __name__ == "__main__":
+    main()
