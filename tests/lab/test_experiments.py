@@ -1,7 +1,16 @@
 """The paper's experiments: what they run, what they record, and that nothing is run twice."""
 
+import contextlib
 import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +20,32 @@ import torch.nn.functional as tF
 
 import bipolar
 from bipolar.lab import mistakes
-from bipolar.lab.paper import EXPERIMENTS, aliasing, figure3, figure4, shortcut, table1, table5
-from bipolar.lab.paper.experiment import SCALES, Experiment, Outcome, directory_of, perform, reproduce
+from bipolar.lab.paper import ITEMS, aliasing, figure3, figure4, shortcut, table1, table5, trials
+from bipolar.lab.paper.execution import Executor, in_processes, on_ray, one_after_another
+from bipolar.lab.paper.experiment import SCALES, Computation, Item, Outcome, Scale, Training
+from bipolar.lab.paper.reproduction import Reproduction
+from bipolar.lab.paper.trials import trial_of, with_seed
 from bipolar.lab.training.images import ImageConfig, ImageModel
-from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.lab.training.text import TextConfig, TextModel, train_text
 from bipolar.models import CharRNN
+from tests.lab.training.test_text import KilledError
 
 TINY = TextConfig(
     "python-docs", TextModel(4, 8), max_steps=4, batch_size=8, window=10, max_valid_windows=2, checkpoint_every=2
 )
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+TRAININGS = {name: item for name, item in ITEMS.items() if isinstance(item, Training)}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
 def test_every_run_of_every_scale_can_be_built(name: str) -> None:
-    experiment = EXPERIMENTS[name]
     for scale in SCALES:
-        runs = experiment.runs(scale)
+        runs = TRAININGS[name].runs(scale)
         assert runs
         for config in list(runs.values())[:: len(runs) // 6 + 1]:
             config.check()  # builds the model, without memory
-    assert len({directory_of(config, Path()) for config in runs.values()}) == len(runs)
+        assert len({trial_of(config, Path()).directory for config in runs.values()}) == len(runs)
 
 
 def test_the_papers_scale_is_the_papers() -> None:
@@ -60,80 +75,216 @@ def image_outcome(**result: Any) -> Outcome:
     return Outcome({"lr": 0.08}, finished, [{"step": 10, "epoch": 0, "train_loss": 1.5}], {})
 
 
-def test_the_study_of_shortcuts_takes_the_rate_of_its_first_seed() -> None:
-    first = shortcut.runs("small")
-    outcomes = {name: image_outcome() for name in first}
-    diverged = "elu, clean: seed 1"
-    outcomes[diverged] = image_outcome(status="did not converge", reason="the loss is not finite", lr=0.08 / 2**12)
-    more = shortcut.then("small", outcomes)
-    assert len(more) == 2 * 5
-    config = more["relu, rectified: seed 3"]
+def test_the_study_of_shortcuts() -> None:
+    runs = shortcut.runs("small")
+    assert runs["relu, clean"] == table5.runs("small")["wrn: relu"]  # one run for both
+    config = with_seed(runs["relu, rectified"], 3, image_outcome())
+    assert isinstance(config, ImageConfig)
     assert (config.lr, config.seed, config.search, config.model.shortcut) == (0.02, 3, False, "rectified")
-    assert first["relu, clean: seed 1"] == table5.runs("small")["wrn: relu"]  # one run for both
-    outcomes |= {name: image_outcome(test_error=14.0) for name in more}
-    found = shortcut.collect(outcomes)
-    assert found["relu, clean"]["mean_test_error"] == pytest.approx(38 / 3)
-    assert found["relu, clean"]["std_test_error"] == pytest.approx((16 / 3) ** 0.5)
-    assert found["elu, clean"]["seeds"]["1"]["test_error"] == "did not converge: the loss is not finite"
-    assert found["elu, clean"]["mean_test_error"] is None
-    shortcut.draw(found)
+    diverged = image_outcome(status="did not converge", reason="the loss is not finite")
+    assert with_seed(runs["relu, clean"], 2, diverged) is None  # there is no rate to take
+    first = shortcut.collect({name: image_outcome() for name in runs} | {"elu, clean": diverged})
+    assert first["relu, clean"]["test_error"] == 10.0
+    assert first["elu, clean"]["test_error"] == "did not converge: the loss is not finite"
+    second = shortcut.collect({"relu, clean": image_outcome(test_error=14.0)})
+    points = [line.get_xdata() for line in shortcut.draw([first, second]).axes[0].get_lines()]
+    assert list(points[0]) == [10.0, 14.0]
+    assert list(points[1]) == [12.0]
 
 
-def test_runs_that_depend_on_others_and_a_figure_of_errors(tmp_path: Path) -> None:
-    model = ImageModel("orn", 10, 1, orientations=4)
-    base = ImageConfig(
-        data="digits", model=model, train_images=64, test_images=20, batch_size=32, max_epochs=2, search=True
-    )
-    experiment = Experiment(
-        "tiny",
-        "A tiny one",
-        lambda _: {"relu": replace(base, model=replace(model, activation="relu"))},
-        figure3.collect,
-        {},
-        figure3.draw,
-        lambda _, outcomes: {"brelu": replace(base, lr=outcomes["relu"].result["lr"] / 4)},
-    )
-    path, *pictures = reproduce(experiment, tmp_path)
-    record = json.loads(path.read_text())
-    assert record["complete"]
-    assert set(record["results"]) == {"relu", "brelu"}
-    assert len(record["results"]["brelu"]["test_error"]) == 2
-    assert record["results"]["brelu"]["lr"] == record["results"]["relu"]["lr"] / 4
-    assert {picture.suffix for picture in pictures} >= {".png", ".svg"}
-
-
-def tiny(name: str = "tiny") -> Experiment:
+def tiny(name: str = "tiny", seeds: int = 1, **options: Any) -> Training:
     configs = {kind: replace(TINY, model=replace(TINY.model, nonlinearity=kind)) for kind in ("relu", "belu")}
-    return Experiment(name, "A tiny one", lambda _: configs, table1.collect, {"relu": 1.0})
+    return Training(
+        name=name,
+        title="A tiny one",
+        published={"relu": 1.0},
+        runs=lambda _: configs,
+        collect=lambda outcomes: {k: o.result.get("best_valid_bpc") for k, o in outcomes.items()},
+        seeds={"quick": seeds, "small": 1, "paper": 1},
+        **options,
+    )
+
+
+def reproduce(item: Item, out: Path, executor: Executor = one_after_another, **options: Any) -> dict[str, Any]:
+    path, *_ = Reproduction([item], "quick", out, **options).run(executor)
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
 
 
 def test_results_are_recorded_beside_what_was_published(tmp_path: Path) -> None:
-    (path,) = reproduce(tiny(), tmp_path)
-    record = json.loads(path.read_text())
+    record = reproduce(tiny(), tmp_path)
     assert record["complete"]
     assert record["published"] == {"relu": 1.0}
     assert record["runs"]["belu"]["config"]["model"]["nonlinearity"] == "belu"
     assert record["runs"]["belu"]["result"]["status"] == "finished"
     assert {"commit", "machine", "versions", "seconds"} <= record.keys()
-    assert str(tmp_path) not in path.read_text()
+    assert str(tmp_path) not in (tmp_path / "tiny.json").read_text()
+
+
+def test_seeds(tmp_path: Path) -> None:
+    record = reproduce(tiny(seeds=2), tmp_path)
+    assert record["by_seed"].keys() == {"1", "2"}
+    assert record["results"] == record["by_seed"]["1"] != record["by_seed"]["2"]
+    assert record["runs"]["belu, seed 2"]["config"]["seed"] == 2
+    more = reproduce(tiny(seeds=2), tmp_path, seeds=3)
+    assert more["by_seed"].keys() == {"1", "2", "3"}
+    assert more["by_seed"]["2"] == record["by_seed"]["2"]
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("run again")
 
 
 def test_a_finished_run_is_shared_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reproduce(tiny(), tmp_path)
+    first = reproduce(tiny(), tmp_path)
+    monkeypatch.setattr("bipolar.lab.paper.trials.train_text", refuse)
+    assert reproduce(tiny("another"), tmp_path)["results"] == first["results"]
 
-    def refuse(*_: Any) -> None:
-        raise AssertionError("run again")
 
-    monkeypatch.setattr("bipolar.lab.paper.experiment.train_text", refuse)
-    (path,) = reproduce(tiny("another"), tmp_path)
-    assert json.loads(path.read_text())["complete"]
+def test_a_computation_is_done_once_and_again_if_it_was_not_finished(tmp_path: Path) -> None:
+    calls = []
+
+    def compute(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
+        calls.append(scale)
+        return {"a": math.inf}
+
+    item = Computation(name="sum", title="A sum", compute=compute)
+    for _ in range(2):
+        assert reproduce(item, tmp_path)["results"] == {"a": "inf"}
+    assert calls == ["quick"]
+    (tmp_path / "sum.json").write_text("{half")
+    assert reproduce(item, tmp_path)["complete"]
+    assert len(calls) == 2
+
+
+def test_what_there_is_is_recorded_after_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = train_text, iter(range(9))
+
+    def second_dies(config: TextConfig, **options: Any) -> Any:
+        if next(calls) == 1:
+            raise KilledError
+        return original(config, **options)
+
+    monkeypatch.setattr(trials, "train_text", second_dies)
+    with pytest.raises(KilledError):
+        reproduce(tiny(), tmp_path)
+    record = json.loads((tmp_path / "tiny.json").read_text())
+    assert not record["complete"]
+    assert list(record["results"]) == ["relu"]
+    assert reproduce(tiny(), tmp_path)["complete"]
 
 
 def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
-    outcome = perform(replace(TINY, lr=1e4, max_steps=60, patience=50), tmp_path, None)
+    trial = trial_of(replace(TINY, lr=1e4, max_steps=60, patience=50), tmp_path)
+    trials.run(trial, None)
+    outcome = trial.outcome()
     assert not outcome.converged
     value = table1.collect({"4: relu": outcome})["4"]["relu"]["valid_bpc"]
     assert value.startswith("did not converge: the loss")
+
+
+def test_a_figure_of_errors(tmp_path: Path) -> None:
+    model = ImageModel("orn", 10, 1, orientations=4)
+    base = ImageConfig(
+        data="digits", model=model, train_images=64, test_images=20, batch_size=32, max_epochs=2, search=True
+    )
+    configs = {name: replace(base, model=replace(model, activation=name)) for name in ("relu", "brelu")}
+    item = replace(figure3.ITEM, runs=lambda _: configs, seeds={"quick": 2})
+    record = reproduce(item, tmp_path)
+    assert record["complete"]
+    assert len(record["results"]["brelu"]["test_error"]) == 2
+    rate = record["by_seed"]["1"]["relu"]["lr"]
+    assert record["by_seed"]["2"]["relu"]["lr"] == rate  # found once
+    assert record["runs"]["relu, seed 2"]["config"]["search"] is False
+    assert (tmp_path / "figure3.svg").exists()
+
+
+class TestManyProcesses:
+    def test_two_workers_and_one_that_is_killed(self, tmp_path: Path) -> None:
+        """The numbers are those of one process; a worker that is killed at work costs nothing but time."""
+        longer = {k: replace(c, max_steps=200) for k, c in tiny().runs("quick").items()}
+        item = replace(tiny(), runs=lambda _: longer)
+        alone = reproduce(item, tmp_path / "alone")
+        killed: list[Path] = []
+
+        def kill_one() -> None:
+            while not killed:
+                for path in (tmp_path / "together").glob("runs/*/metrics.jsonl"):
+                    children = active_children()
+                    if path.stat().st_size and children and children[0].pid:
+                        os.kill(children[0].pid, signal.SIGKILL)
+                        killed.append(path)
+                        return
+                os.sched_yield()
+
+        thread = threading.Thread(target=kill_one)
+        thread.start()
+        together = reproduce(item, tmp_path / "together", in_processes(2))
+        thread.join()
+        assert killed
+        assert together["results"] == pytest.approx(alone["results"])
+
+    def test_ray_with_two_workers_and_one_that_is_killed(self, tmp_path: Path) -> None:
+        ray = pytest.importorskip("ray")
+        longer = {k: replace(c, max_steps=200) for k, c in tiny().runs("quick").items()}
+        item = replace(tiny(), runs=lambda _: longer)
+        alone = reproduce(item, tmp_path / "alone")
+        killed: list[Path] = []
+
+        def kill_one() -> None:
+            while not killed:
+                for path in (tmp_path / "together").glob("runs/*/metrics.jsonl"):
+                    workers = [p for p in descendants() if "ray::_files_of" in command_of(p)]
+                    if path.stat().st_size and workers:
+                        os.kill(workers[0], signal.SIGKILL)
+                        killed.append(path)
+                        return
+                os.sched_yield()
+
+        thread = threading.Thread(target=kill_one)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Ray's own
+            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+            try:
+                thread.start()
+                together = reproduce(item, tmp_path / "together", on_ray(None))
+            finally:
+                ray.shutdown()
+        thread.join()
+        assert killed
+        assert together["results"] == pytest.approx(alone["results"])
+
+    def test_the_parent_is_killed_and_called_again(self, tmp_path: Path) -> None:
+        arguments = [sys.executable, "-m", "bipolar.lab", "reproduce", "table2", "--out", str(tmp_path / "killed")]
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while not list((tmp_path / "killed").glob("runs/*/metrics.jsonl")):
+                assert process.poll() is None
+                os.sched_yield()
+            process.kill()
+        killed, whole = (
+            json.loads(Reproduction([ITEMS["table2"]], "quick", tmp_path / n).run(one_after_another)[0].read_text())
+            for n in ("killed", "whole")
+        )
+        assert killed["results"] == whole["results"]
+
+
+def descendants() -> list[int]:
+    found, left = [], [os.getpid()]
+    while left:
+        parent = left.pop()
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[1]) == parent:
+                    found.append(int(path.parent.name))
+                    left.append(int(path.parent.name))
+    return found
+
+
+def command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 class TestFigure4:
@@ -178,7 +329,7 @@ class TestFigure4:
         monkeypatch.setattr(figure4, "BATCHES", 1)
         monkeypatch.setattr(figure4, "LAYERS", 5)
         monkeypatch.setitem(figure4.SETTINGS, "quick", ("python-docs", 8, 4, 10, 1e-3))
-        paths = figure4.reproduce(tmp_path, "quick", None)
+        paths = Reproduction([figure4.ITEM], "quick", tmp_path).run(one_after_another)
         assert [path.name for path in paths] == ["figure4.json", "figure4.svg", "figure4.png"]
         assert all(path.exists() for path in paths)
 
@@ -224,9 +375,11 @@ def test_pictures_can_be_drawn(tmp_path: Path) -> None:
         "aliasing": [f"{a}, {b}" for a, b in aliasing.RUNS],
     }
     for name, keys in names.items():
-        draw = EXPERIMENTS[name].draw
+        draw = ITEMS[name].draw
         assert draw is not None
-        results: dict[str, Any] = dict.fromkeys(keys, run)
-        if name != "figure5":
-            results[keys[0]] = broken
-        draw(results).savefig(tmp_path / f"{name}.svg")
+        results: dict[str, Any] = dict.fromkeys(keys, run) | {keys[0]: broken}
+        figure = draw([results])
+        figure.savefig(tmp_path / f"{name}.svg")
+        legends = [axes.get_legend() for axes in figure.axes]
+        labels = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+        assert sum("did not converge" in label for label in labels) == 1

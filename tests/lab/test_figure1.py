@@ -16,7 +16,7 @@ def test_the_curves_are_the_two_kinds_of_unit() -> None:
         "Bipolar Leaky ReLU": lambda x: x if x > 0 else 0.2 * x,
         "Bipolar ReLU": lambda x: max(x, 0.0),
     }
-    axes = figure1.draw().axes
+    axes = figure1.draw([]).axes
     assert [panel.get_title() for panel in axes] == list(expected)  # from left, as in the caption
     for panel, f in zip(axes, expected.values(), strict=True):
         curves = {line.get_label(): line for line in panel.get_lines()}
@@ -26,8 +26,14 @@ def test_the_curves_are_the_two_kinds_of_unit() -> None:
             torch.testing.assert_close(y, unit, rtol=1e-5, atol=1e-6)
 
 
+def test_the_mean_of_a_bipolar_activation_is_none() -> None:
+    found = figure1.compute("quick", None)
+    assert found["Bipolar ReLU"]["mean of the plain one"] == pytest.approx((2 * math.pi) ** -0.5, rel=1e-4)
+    assert all(values["mean"] == pytest.approx(0, abs=1e-6) for values in found.values())
+
+
 def test_the_same_figure_gives_the_same_files(tmp_path: Path) -> None:
-    first, second = (figure1.reproduce(tmp_path / name) for name in ("a", "b"))
+    first, second = (figures.save_all(figure1.draw([]), tmp_path / name / "figure1") for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 

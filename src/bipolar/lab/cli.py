@@ -15,7 +15,10 @@ try:
     from bipolar.lab.models import load_model
     from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
+    from bipolar.lab.paper.execution import in_processes, on_ray, one_after_another
     from bipolar.lab.paper.experiment import Scale
+    from bipolar.lab.paper.listing import listing, remaining
+    from bipolar.lab.paper.reproduction import Reproduction
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
     from bipolar.lab.training.runs import Config, stored
     from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
@@ -40,23 +43,45 @@ def reproduce(
     scale: Scale = "quick",
     out: Path | None = None,
     data_dir: Path | None = None,
+    seeds: int | None = None,
+    workers: int = 1,
+    ray: bool = False,
+    ray_address: str | None = None,
+    list: bool = False,
 ) -> None:
-    """Reproduce figures and tables of the paper, and print where they are.
+    """Reproduce tables and figures of the paper, and print where they are.
 
     Args:
         items: What to reproduce. Default: everything.
-        scale: quick (what ships with Python, narrow networks), small (real data) or paper (as published).
+        scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
         out: The directory to write to. What is finished there is not run again. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
+        seeds: Train with so many seeds. Default: what each item says, mostly 1.
+        workers: Train in so many processes on this machine.
+        ray: Train on a Ray cluster, a local one unless there is an address.
+        ray_address: The address of a Ray cluster.
+        list: Only list the items, with what they show, what they cost here, and what is done.
     """
     out = out or Path("runs") / scale
-    for name in items or ITEMS:
-        try:
-            paths = ITEMS[name](out, scale, data_dir)
-        except OSError as error:
-            sys.exit(f"--out {out}: cannot write there: {error.strerror or error}")
-        for path in paths:
-            print(path)
+    for name, value in (("seeds", seeds), ("workers", workers)):
+        if value is not None and value < 1:
+            raise DataError(f"--{name} {value}: expected at least 1")
+    chosen = [ITEMS[name] for name in items or ITEMS]
+    work = Reproduction(chosen, scale, out, data_dir, seeds)
+    if list:
+        print(listing(work))
+        return
+    executor = (
+        on_ray(ray_address) if ray or ray_address else one_after_another if workers == 1 else in_processes(workers)
+    )
+    if scale == "paper":
+        print(f"{remaining(work)} on this machine, validation and searches not counted", flush=True)
+    try:
+        paths = work.run(executor)
+    except OSError as error:
+        sys.exit(f"--out {out}: {error.strerror or error}")
+    for path in paths:
+        print(path)
 
 
 @app.command

@@ -1,8 +1,4 @@
-"""The tables and figures of the paper, by name."""
-
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+"""The tables and figures of the paper, and the studies beside it, by name."""
 
 from bipolar.lab.paper import (
     aliasing,
@@ -19,39 +15,24 @@ from bipolar.lab.paper import (
     table5,
     text8,
 )
-from bipolar.lab.paper.experiment import Experiment, Scale, reproduce
+from bipolar.lab.paper.experiment import Item
 
-EXPERIMENTS = {
-    experiment.name: experiment
-    for experiment in (
-        table1.EXPERIMENT,
-        table2.EXPERIMENT,
+ITEMS: dict[str, Item] = {
+    item.name: item
+    for item in (
+        figure1.ITEM,
+        figure2.ITEM,
+        figure4.ITEM,
+        table1.ITEM,
+        table2.ITEM,
+        figure5.ITEM,
+        figure6.ITEM,
+        dropout.ITEM,
+        aliasing.ITEM,
         text8.TABLE3,
         text8.TABLE4,
-        figure5.EXPERIMENT,
-        figure6.EXPERIMENT,
-        table5.EXPERIMENT,
-        figure3.EXPERIMENT,
-        aliasing.EXPERIMENT,
-        dropout.EXPERIMENT,
-        shortcut.EXPERIMENT,
+        table5.ITEM,
+        figure3.ITEM,
+        shortcut.ITEM,
     )
-}
-
-
-def _drawn(draw: Callable[[Path], list[Path]], out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
-    """What needs no training looks the same at every scale."""
-    return draw(out)
-
-
-def _trained(experiment: Experiment, out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
-    return reproduce(experiment, out, scale=scale, data_dir=data_dir)
-
-
-#: What ``bipolar reproduce`` can make: from the directory to write to, the scale and the data directory to the files.
-ITEMS: dict[str, Callable[[Path, Scale, Path | None], list[Path]]] = {
-    "figure1": partial(_drawn, figure1.reproduce),
-    "figure2": partial(_drawn, figure2.reproduce),
-    "figure4": figure4.reproduce,
-    **{name: partial(_trained, experiment) for name, experiment in EXPERIMENTS.items()},
 }

@@ -9,6 +9,7 @@ ELU and BELU at 36 layers, with right gradients; ELU with its derivative taken a
 through time kept out of the skip.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Scale, draw_losses, train_curves
+from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, train_curves
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -40,20 +41,20 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     return found
 
 
-def draw(results: dict[str, Any]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
     def look(name: str) -> tuple[str, str, str]:
         nonlinearity, _, gradient = name.partition(", ")
         color = ACTIVATION_COLORS["elu"] if nonlinearity == "elu" else "#0072B2"
         return color, STYLES[gradient], f"{nonlinearity}, gradient {gradient}"
 
-    return draw_losses(results, "36 layers: the gradient of a skip added in place", look, top=10.0)
+    return draw_losses(seeds[0], "36 layers: the gradient of a skip added in place", look, top=10.0)
 
 
-EXPERIMENT = Experiment(
-    "aliasing",
-    "ELU and BELU, with right gradients and with those of a skip added in place",
-    runs,
-    train_curves,
-    {"elu": table1.DNC, "belu": "converges"},
-    draw,
+ITEM = Training(
+    name="aliasing",
+    title="ELU and BELU, with right gradients and with those of a skip added in place",
+    published={"elu": table1.DNC, "belu": "converges"},
+    runs=runs,
+    collect=train_curves,
+    draw=draw,
 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 DEPTHS = (4, 36)
@@ -35,10 +35,13 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return {name: outcome.result.get("best_valid_bpc", table1.DNC) for name, outcome in outcomes.items()}
 
 
-EXPERIMENT = Experiment(
-    "dropout",
-    "The best dropout rates, by depth (validation BPC)",
-    runs,
-    collect,
-    {"best rate between layers": {"4 layers": 0.1, "36 layers": 0.05}, "best other rates": table1.OTHER_RATES},
+ITEM = Training(
+    name="dropout",
+    title="The best dropout rates, by depth (validation BPC)",
+    published={
+        "best rate between layers": {"4 layers": 0.1, "36 layers": 0.05},
+        "best other rates": table1.OTHER_RATES,
+    },
+    runs=runs,
+    collect=collect,
 )

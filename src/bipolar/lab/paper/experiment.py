@@ -1,28 +1,25 @@
-"""Experiments as data: which runs, and what the paper says. Runs are shared, resumed, and never repeated."""
+"""Items of the paper as data: what to run or compute, what becomes of it, and what the paper says.
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+An item is declared, not scripted: a :class:`Training` names the runs that it needs and says how to read their outcomes,
+a :class:`Computation` needs none. Everything else (running, resuming, sharing runs between items, drawing, reporting)
+is the same for all of them, see :mod:`bipolar.lab.paper.reproduction`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, get_args
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bipolar.figures import save_all
-from bipolar.files import write_json
-from bipolar.lab.data import DataError
-from bipolar.lab.provenance import provenance
-from bipolar.lab.training.images import ImageConfig, found_in, image_task, train_images
-from bipolar.lab.training.journal import duration
-from bipolar.lab.training.loop import Task, read_metrics, seconds_per_step
 from bipolar.lab.training.runs import RunConfig
-from bipolar.lab.training.text import TextConfig, text_task, train_text
 
 Scale: TypeAlias = Literal["quick", "small", "paper"]
-SCALES: tuple[Scale, ...] = ("quick", "small", "paper")
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+#: What an item has found, ready for JSON.
+Results: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,117 +40,40 @@ class Outcome:
         return bool(self.result["status"] == "finished")
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One table or figure: its runs by name, and what becomes of their outcomes."""
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One table or figure."""
 
     name: str
     #: where it stands in the paper, and what it shows
     title: str
+    #: what the paper says: figures, or a claim
+    published: Mapping[str, Any] = field(default_factory=dict)
+    #: the picture, from the results of each seed
+    draw: Callable[[Sequence[Results]], Figure] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Item):
+    """An item that trains."""
+
+    #: the runs by name, with the first seed
     runs: Callable[[Scale], Mapping[str, RunConfig]]
-    #: from the outcomes to what is recorded, next to the published values
-    collect: Callable[[Mapping[str, Outcome]], dict[str, Any]]
-    published: Mapping[str, Any]
-    #: the picture, from what was collected
-    draw: Callable[[dict[str, Any]], Figure] | None = None
-    #: further runs, which depend on what came of the first ones
-    then: Callable[[Scale, Mapping[str, Outcome]], Mapping[str, RunConfig]] = lambda scale, outcomes: {}
+    #: from the outcomes of one seed to what is recorded, next to the published values
+    collect: Callable[[Mapping[str, Outcome]], Results]
+    #: how many seeds, unless told otherwise
+    seeds: Mapping[Scale, int] = field(default_factory=lambda: {"quick": 1, "small": 1, "paper": 1})
 
 
-def directory_of(config: RunConfig, runs: Path) -> Path:
-    """The directory of a run: the same for the same configuration, whichever experiment asks for it."""
-    filled = config.filled()
-    given, default = filled.to_json(), type(config)().filled().to_json()
-    differing = {name: value for name, value in given.items() if value != default[name]}
-    model = {name: value for name, value in given["model"].items() if value != default["model"][name]}
-    content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
-    readable = "" if filled.out is None else filled.out.name.removesuffix(f"-{filled.seed}")
-    return runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}"
+@dataclass(frozen=True, kw_only=True)
+class Computation(Item):
+    """An item that needs no training."""
+
+    #: from the scale and the data directory to what is recorded
+    compute: Callable[[Scale, Path | None], Results]
 
 
-def perform(config: RunConfig, runs: Path, data_dir: Path | None) -> Outcome:
-    """Runs a configuration, or goes on with it, unless it has been run to its end."""
-    out = directory_of(config, runs)
-    if not (out / "result.json").exists():
-        placed = dataclasses.replace(config, out=out, data_dir=data_dir)
-        if isinstance(placed, ImageConfig):
-            train_images(placed)
-        elif isinstance(placed, TextConfig):
-            train_text(placed)
-    if not (out / "result.json").exists():
-        raise KeyboardInterrupt  # it was asked to stop, and has saved what it had
-    stored = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    origin = {name: stored.get(name) for name in ("commit", "machine", "versions")}
-    return Outcome(stored["config"], result, read_metrics(found_in(out)), origin)
-
-
-def _announce(experiment: Experiment, configs: list[RunConfig], runs: Path, data_dir: Path | None) -> None:
-    """Says how long an experiment will take here, from a few steps of each of its runs that has not ended."""
-    to_do = [config for config in configs if not (directory_of(config, runs) / "result.json").exists()]
-    seconds = 0.0
-    for i, config in enumerate(to_do):
-        print(f"{experiment.name}: timing a few steps ({i + 1} of {len(to_do)})", end="\r", flush=True)
-        task = task_of(dataclasses.replace(config, data_dir=data_dir))
-        each = seconds_per_step(task, config.machine)
-        seconds += each * config.total_steps(task.steps_per_epoch)
-    print(
-        f"{experiment.name}, as published: {len(to_do)} runs to go, about {duration(seconds)} on this machine, "
-        "validation and searches not counted",
-        flush=True,
-    )
-
-
-def task_of(config: RunConfig) -> Task:
-    return image_task(config) if isinstance(config, ImageConfig) else text_task(cast(TextConfig, config))
-
-
-def result_path(name: str, out: Path, scale: Scale) -> Path:
-    """Where the result of an item goes, unless that of another scale is there."""
-    path = out / f"{name}.json"
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))["scale"]
-    except (OSError, ValueError, KeyError):
-        return path
-    if before != scale:
-        raise DataError(f"--out {out}: {path.name} is there already, of the scale {before}; choose another --out")
-    return path
-
-
-def reproduce(experiment: Experiment, out: Path, *, scale: Scale = "quick", data_dir: Path | None = None) -> list[Path]:
-    """Performs an experiment, writing what there is after every run; returns the paths of the JSON and the picture."""
-    configs = dict(experiment.runs(scale))
-    first = len(configs)
-    path = result_path(experiment.name, out, scale)
-    paths = [path]
-    outcomes: dict[str, Outcome] = {}
-    if scale == "paper":
-        _announce(experiment, list(configs.values()), out / "runs", data_dir)
-    while len(outcomes) < len(configs):
-        name = list(configs)[len(outcomes)]
-        print(f"{experiment.name}, {scale}: {name} ({len(outcomes) + 1} of {len(configs)})", flush=True)
-        outcomes[name] = perform(configs[name], out / "runs", data_dir)
-        if len(outcomes) == first:
-            configs |= experiment.then(scale, outcomes)
-        results = experiment.collect(outcomes)
-        record = {
-            "item": experiment.name,
-            "title": experiment.title,
-            "scale": scale,
-            "complete": len(outcomes) == len(configs),
-            "seconds": round(sum(outcome.result.get("seconds", 0.0) for outcome in outcomes.values()), 1),
-            **provenance(),
-            "published": experiment.published,
-            "results": results,
-            "runs": {name: {"config": o.config, "result": o.result, **o.provenance} for name, o in outcomes.items()},
-        }
-        write_json(path, record)
-        if experiment.draw is not None:
-            paths = [path, *save_all(experiment.draw(results), out / experiment.name)]
-    return paths
-
-
-def train_curves(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
     """For each run its training loss by step, and how it ended."""
     return {
         name: {

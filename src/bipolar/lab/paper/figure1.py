@@ -1,5 +1,6 @@
 """Figure 1: bipolar versions of popular activation functions. From left: bipolar ELU, Leaky ReLU, ReLU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -7,13 +8,19 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.figures import FLIPPED, KEPT, save_all
+from bipolar.figures import FLIPPED, KEPT
+from bipolar.lab.paper.experiment import Computation, Results, Scale
 
 # A slope at which one can see the leak: torch's default of 0.01 looks like a ReLU.
 PANELS: dict[str, nn.Module] = {
     "Bipolar ELU": bipolar.BELU(),
     "Bipolar Leaky ReLU": bipolar.BLeakyReLU(negative_slope=0.2),
     "Bipolar ReLU": bipolar.BReLU(),
+}
+PLAIN: dict[str, nn.Module] = {
+    "Bipolar ELU": nn.ELU(),
+    "Bipolar Leaky ReLU": nn.LeakyReLU(0.2),
+    "Bipolar ReLU": nn.ReLU(),
 }
 
 
@@ -23,7 +30,16 @@ def units(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return kept, flipped
 
 
-def draw() -> Figure:
+def compute(scale: Scale, data_dir: Path | None) -> Results:
+    """The mean of the output of each over the two kinds of unit, for a normal input: none for a bipolar activation."""
+    found = {}
+    for title, f in PANELS.items():
+        plain = PLAIN[title]
+        found[title] = {"mean of the plain one": bipolar.moments(plain).mean, "mean": bipolar.moments(f).mean}
+    return found
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
     x = torch.linspace(-3, 3, 601)
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     all_axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
@@ -44,5 +60,10 @@ def draw() -> Figure:
     return figure
 
 
-def reproduce(directory: Path) -> list[Path]:
-    return save_all(draw(), directory / "figure1")
+ITEM = Computation(
+    name="figure1",
+    title="Figure 1: bipolar versions of popular activation functions",
+    published={"claim": "flipping every second unit moves the mean activation towards zero"},
+    draw=draw,
+    compute=compute,
+)

@@ -10,17 +10,17 @@ change is what LSUV measures. Both are drawn from the same random numbers, seen 
 moment fall together in the second row, and apart in the first.
 """
 
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.figures import ACTIVATION_COLORS, save_all
-from bipolar.files import write_json
+from bipolar.figures import ACTIVATION_COLORS
 from bipolar.gain import Statistic
+from bipolar.lab.paper.experiment import Computation, Results
 from bipolar.lsuv.scale import Meter, solve
 from bipolar.pattern import signs
 
@@ -74,7 +74,8 @@ def compute() -> dict[str, dict[str, Curves]]:
     }
 
 
-def draw(curves: dict[str, dict[str, Curves]]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
+    curves: dict[str, dict[str, Curves]] = seeds[0]
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels = figure.subplots(len(ROWS), 2, sharex=True)
     iterations = range(1, ITERATIONS + 1)
@@ -101,15 +102,10 @@ def draw(curves: dict[str, dict[str, Curves]]) -> Figure:
     return figure
 
 
-def reproduce(directory: Path) -> list[Path]:
-    curves = compute()
-    configuration: dict[str, Any] = {
-        "units": UNITS,
-        "iterations": ITERATIONS,
-        "runs": RUNS,
-        "seed": SEED,
-        "torch": torch.__version__,
-    }
-    numbers = directory / "figure2.json"
-    write_json(numbers, {"item": "figure2", "configuration": configuration, "curves": curves})
-    return [*save_all(draw(curves), directory / "figure2"), numbers]
+ITEM = Computation(
+    name="figure2",
+    title="Figure 2: iterations of x = f(W x), plain and bipolar",
+    published={"claim": "the bipolar systems stay closer to mean 0 and variance 1"},
+    draw=draw,
+    compute=lambda scale, data_dir: compute(),
+)

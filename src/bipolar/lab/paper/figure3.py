@@ -1,15 +1,14 @@
 """Figure 3: errors by epoch of oriented response networks without batch norm. The runs are those of Table 5."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
-
-COLOURS = {"relu": "tab:blue", "brelu": "tab:orange", "elu": "tab:green", "belu": "tab:red"}
 
 
 def runs(scale: Scale) -> dict[str, ImageConfig]:
@@ -33,14 +32,16 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     }
 
 
-def draw(curves: dict[str, Any]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
+    curves = seeds[0]
     figure = Figure(figsize=(9, 4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, metric, title in zip(panels, ("train_error", "test_error"), ("training", "test"), strict=True):
         for name, run in curves.items():
             end = "" if run["status"] == "finished" else ", did not converge"
             label = f"{name} (learning rate {run['lr']:g}{end})"
-            axes.plot(range(1, len(run[metric]) + 1), run[metric], color=COLOURS[name], label=label)
+            color, style = ACTIVATION_COLORS[name.removeprefix("b")], "--" if name.startswith("b") else "-"
+            axes.plot(range(1, len(run[metric]) + 1), run[metric], style, color=color, label=label)
         axes.set(xlabel="epoch", title=f"{title} error")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set(ylabel="error (%)", ylim=(0, None))
@@ -48,11 +49,11 @@ def draw(curves: dict[str, Any]) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "figure3",
-    "Figure 3: errors of an oriented response network without batch norm, by epoch",
-    runs,
-    collect,
-    {"last test error (%)": table5.PUBLISHED["orn"]},
-    draw,
+ITEM = Training(
+    name="figure3",
+    title="Figure 3: errors of an oriented response network without batch norm, by epoch",
+    published={"last test error (%)": table5.PUBLISHED["orn"]},
+    runs=runs,
+    collect=collect,
+    draw=draw,
 )

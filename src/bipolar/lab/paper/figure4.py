@@ -4,7 +4,7 @@ From its caption: the L2 norm of the gradient of the loss at the last time step 
 first ten batches of training, for a network of 36 layers with bipolar ELU, initialised by LSUV.
 """
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,9 @@ import torch.nn.functional as tF
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bipolar.figures import save_all
-from bipolar.files import write_json
 from bipolar.lab.data import Streams, data_directory, load_text
 from bipolar.lab.mistakes import outputs_of, rows
-from bipolar.lab.paper.experiment import Scale, result_path
-from bipolar.lab.provenance import provenance
+from bipolar.lab.paper.experiment import Computation, Results, Scale
 from bipolar.models import CharRNN
 from bipolar.rnn import StackedRNN
 
@@ -47,7 +44,7 @@ def gradient_norms(model: CharRNN, x: Tensor, y: Tensor, state: Tensor | None) -
     return rows(torch.autograd.grad(loss, cells), rnn.num_layers, len(x))
 
 
-def compute(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
+def norms_of(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
     data, units, batch, window, lr = SETTINGS[scale]
     corpus = load_text(data, data_directory(data_dir))
     streams = Streams(corpus.train, batch, window)
@@ -84,7 +81,8 @@ def summary(norms: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def draw(norms: dict[str, Any]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
+    norms = seeds[0]["norms"]
     figure = Figure(figsize=(9, 8), layout="constrained")
     panels = figure.subplots(2, 1)
     for axes, (kind, layers) in zip(panels, norms.items(), strict=True):
@@ -97,30 +95,17 @@ def draw(norms: dict[str, Any]) -> Figure:
     return figure
 
 
-def reproduce(out: Path, scale: Scale, data_dir: Path | None) -> list[Path]:
-    path = result_path("figure4", out, scale)
-    start = time.perf_counter()
-    norms = compute(scale, data_dir)
+def compute(scale: Scale, data_dir: Path | None) -> Results:
     data, units, batch, window, lr = SETTINGS[scale]
-    record = {
-        "item": "figure4",
-        "title": "Figure 4: gradient on each layer's output by time step",
-        "scale": scale,
-        "seconds": round(time.perf_counter() - start, 1),
-        **provenance(),
-        "configuration": {
-            "data": data,
-            "layers": LAYERS,
-            "units": units,
-            "batch": batch,
-            "window": window,
-            "lr": lr,
-            "batches": BATCHES,
-            "seed": SEED,
-        },
-        "published": {"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
-        "results": summary(norms),
-        "norms": norms,
-    }
-    write_json(path, record)
-    return [path, *save_all(draw(norms), out / "figure4")]
+    settings = {"data": data, "layers": LAYERS, "units": units, "batch": batch, "window": window, "lr": lr}
+    norms = norms_of(scale, data_dir)
+    return {**summary(norms), "configuration": {**settings, "batches": BATCHES, "seed": SEED}, "norms": norms}
+
+
+ITEM = Computation(
+    name="figure4",
+    title="Figure 4: gradient on each layer's output by time step",
+    published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
+    draw=draw,
+    compute=compute,
+)

@@ -1,11 +1,11 @@
 """Figure 5: training loss by depth, with and without skip connections; bipolar ELU, the same width at every depth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.lab.paper.experiment import Experiment, Scale, draw_run, train_curves
+from bipolar.lab.paper.experiment import Results, Scale, Training, draw_run, train_curves
 from bipolar.lab.training.text import TextConfig, TextModel
 
 DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}
@@ -29,7 +29,8 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     }
 
 
-def draw(results: dict[str, Any]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
+    results = seeds[0]
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, kind in zip(panels, ("no skips", "skips"), strict=True):
@@ -43,11 +44,11 @@ def draw(results: dict[str, Any]) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "figure5",
-    "Figure 5: training loss by depth, with and without skips",
-    runs,
-    train_curves,
-    {"claim": "without skips deep stacks learn more slowly, with skips they do not"},
-    draw,
+ITEM = Training(
+    name="figure5",
+    title="Figure 5: training loss by depth, with and without skips",
+    published={"claim": "without skips deep stacks learn more slowly, with skips they do not"},
+    runs=runs,
+    collect=train_curves,
+    draw=draw,
 )

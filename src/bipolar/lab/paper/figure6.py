@@ -1,12 +1,12 @@
 """Figure 6: training loss by activation, in RNNs of 36 layers on Penn Treebank; the runs are those of Table 1."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Scale, draw_losses, train_curves
+from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, train_curves
 from bipolar.lab.training.text import TextConfig
 
 
@@ -14,16 +14,21 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     return {name.removeprefix("36: "): c for name, c in table1.runs(scale).items() if name.startswith("36: ")}
 
 
-def draw(results: dict[str, Any]) -> Figure:
+def draw(seeds: Sequence[Results]) -> Figure:
     def look(name: str) -> tuple[str, str, str]:
         plain = name.partition(",")[0]
         bipolar = plain.startswith("b")
         style = "--" if bipolar else ":" if "second moment" in name else "-"
         return ACTIVATION_COLORS[plain.removeprefix("b") if bipolar else plain], style, name
 
-    return draw_losses(results, "36 layers, by activation", look, top=8.0)
+    return draw_losses(seeds[0], "36 layers, by activation", look, top=8.0)
 
 
-EXPERIMENT = Experiment(
-    "figure6", "Figure 6: training loss by activation, 36 layers", runs, train_curves, {"elu": table1.DNC}, draw
+ITEM = Training(
+    name="figure6",
+    title="Figure 6: training loss by activation, 36 layers",
+    published={"elu": table1.DNC},
+    runs=runs,
+    collect=train_curves,
+    draw=draw,
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.gain import Statistic
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -98,4 +98,10 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return table
 
 
-EXPERIMENT = Experiment("table1", "Table 1: Penn Treebank validation error (BPC)", runs, collect, PUBLISHED)
+ITEM = Training(
+    name="table1",
+    title="Table 1: Penn Treebank validation error (BPC)",
+    published=PUBLISHED,
+    runs=runs,
+    collect=collect,
+)

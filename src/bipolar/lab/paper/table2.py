@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 #: test BPC, as the paper lists it, with its references
@@ -39,4 +39,6 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     }
 
 
-EXPERIMENT = Experiment("table2", "Table 2: Penn Treebank test error (BPC)", runs, collect, PUBLISHED)
+ITEM = Training(
+    name="table2", title="Table 2: Penn Treebank test error (BPC)", published=PUBLISHED, runs=runs, collect=collect
+)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Scale, Training
 from bipolar.lab.paper.table1 import DNC
 from bipolar.lab.training.images import ImageConfig, ImageModel
 
@@ -73,4 +73,10 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return table
 
 
-EXPERIMENT = Experiment("table5", "Table 5: CIFAR-10 test error (%) without batch norm", runs, collect, PUBLISHED)
+ITEM = Training(
+    name="table5",
+    title="Table 5: CIFAR-10 test error (%) without batch norm",
+    published=PUBLISHED,
+    runs=runs,
+    collect=collect,
+)

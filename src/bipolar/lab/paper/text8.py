@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Experiment, Outcome, Scale
+from bipolar.lab.paper.experiment import Outcome, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -56,11 +56,13 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     }
 
 
-TABLE3 = Experiment("table3", "Table 3: Text8 validation error (BPC)", runs, collect, VALIDATION)
-TABLE4 = Experiment(
-    "table4",
-    "Table 4: Text8 test error (BPC)",
-    lambda scale: {"belu": runs(scale)["belu"]},
-    collect,
-    TEST,
+TABLE3 = Training(
+    name="table3", title="Table 3: Text8 validation error (BPC)", published=VALIDATION, runs=runs, collect=collect
+)
+TABLE4 = Training(
+    name="table4",
+    title="Table 4: Text8 test error (BPC)",
+    published=TEST,
+    runs=lambda scale: {"belu": runs(scale)["belu"]},
+    collect=collect,
 )

@@ -17,13 +17,14 @@ class Divergence:
 class Guard:
     """Watches the loss of every step.
 
-    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, on average over the last
-    hundred of ``patience`` steps (their last quarter, if that is less), is still no better than a uniform guess, by one
-    per cent: a network that has lost all it knew comes that close to it by chance.
+    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, after ``patience`` steps,
+    is still or again no better than a uniform guess. That is decided by the mean of the last hundred steps (a quarter
+    of ``patience``, if that is less), and by one per cent: a network that has lost all it knew comes that close to it
+    by chance.
 
     Args:
         uniform: the loss of a uniform guess
-        patience: the step at which a run has to be better than that
+        patience: the steps after which a run has to be better than that
     """
 
     FACTOR, MARGIN, WINDOW = 10.0, 0.01, 100
@@ -39,7 +40,7 @@ class Guard:
             return Divergence(step, "the loss is not finite")
         if loss > self.FACTOR * self.uniform:
             return Divergence(step, f"the loss is more than {self.FACTOR:g} times that of a uniform guess")
-        if step == self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
+        if step >= self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
             return Divergence(step, f"the loss is no better than a uniform guess after {step} steps")
         return None
 

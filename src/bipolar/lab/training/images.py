@@ -244,19 +244,19 @@ class ImageTask(Task):
             self.wrong += state["wrong"].to(self.wrong.device)
 
 
-def train_images(config: ImageConfig) -> dict[str, Any]:
+def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
     config = prepared(config)
     if config.search:
-        return _search(config)
-    return perform(config, image_task(config))
+        return _search(config, show)
+    return perform(config, image_task(config), show=show)
 
 
 def image_task(config: ImageConfig) -> ImageTask:
     return ImageTask(config, load_images(config.data, data_directory(config.data_dir), config.train_images))
 
 
-def _search(config: ImageConfig) -> dict[str, Any]:
+def _search(config: ImageConfig, show: bool) -> dict[str, Any]:
     """Starts again with half the rate whenever training diverges. Each attempt is a run of its own in the directory."""
     out = config.out or Path("runs")
     if not (out / "config.json").exists():
@@ -270,7 +270,7 @@ def _search(config: ImageConfig) -> dict[str, Any]:
         if path.exists():
             result = json.loads(path.read_text(encoding="utf-8"))
         else:
-            result = perform(prepared(attempt), image_task(attempt))
+            result = perform(prepared(attempt), image_task(attempt), show=show)
         if result["status"] == "stopped":
             return result
         attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})

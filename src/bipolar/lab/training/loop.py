@@ -121,7 +121,9 @@ class Task(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def train(task: Task, config: dict[str, Any], out: Path, length: Length, machine: Machine, seed: int) -> dict[str, Any]:
+def train(
+    task: Task, config: dict[str, Any], out: Path, length: Length, machine: Machine, seed: int, show: bool = True
+) -> dict[str, Any]:
     """Trains ``task`` in the directory ``out``, from its last checkpoint if there is one; returns ``result.json``.
 
     A run that was stopped at any moment goes on from its last checkpoint as if nothing had happened: to the last bit,
@@ -138,10 +140,10 @@ def train(task: Task, config: dict[str, Any], out: Path, length: Length, machine
         task.setup(fabric)
         if machine.several:  # the same start for all, but then each its own dropout
             torch.manual_seed(seed * 1_000_003 + fabric.global_rank)
-        return _train(task, config, out, length, fabric)
+        return _train(task, config, out, length, fabric, show)
 
 
-def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric: Fabric) -> dict[str, Any]:
+def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric: Fabric, show: bool) -> dict[str, Any]:
     model, optimizer = task.model, task.optimizer
     chief = fabric.is_global_zero
     checkpoints = Checkpoints(out / "checkpoints")
@@ -159,7 +161,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
     total = length.max_epochs * task.steps_per_epoch
     total = total if length.max_steps is None else min(total, length.max_steps)
     start, first = time.perf_counter() - elapsed, step
-    journal = Journal(out, total, keep=journal_size, start=step, show=chief) if chief else None
+    journal = Journal(out, total, keep=journal_size, start=step, show=show) if chief else None
     diverged: Divergence | None = None
     with contextlib.ExitStack() as stack:
         if journal is not None:
@@ -309,7 +311,7 @@ def seconds_per_step(task: Task, machine: Machine) -> float:
         for index in range(1 + TIMED):
             if index == 1:  # the first is slower
                 start = time.perf_counter()
-            loss, _ = task.loss(index)
+            loss, _ = task.loss(index % task.steps_per_epoch)
             loss.backward()
             task.optimizer.step()
             task.optimizer.zero_grad()

@@ -142,8 +142,11 @@ def prepared(config: Config) -> Config:
     return config
 
 
-def perform(config: RunConfig, task: Task, **more: Any) -> dict[str, Any]:
-    """Trains by a prepared configuration; ``more`` is kept in ``config.json``. Returns ``result.json``."""
+def perform(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> dict[str, Any]:
+    """Trains by a prepared configuration, and shows progress or not; ``more`` is kept in ``config.json``.
+
+    Returns ``result.json``.
+    """
     length = Length(
         max_epochs=config.max_epochs,
         max_steps=config.max_steps,
@@ -152,4 +155,4 @@ def perform(config: RunConfig, task: Task, **more: Any) -> dict[str, Any]:
         patience=config.patience,
     )
     values: dict[str, Any] = {"task": config.task, "config": config.to_json(), **more}
-    return train(task, values, config.out or Path("runs"), length, config.machine, config.seed)
+    return train(task, values, config.out or Path("runs"), length, config.machine, config.seed, show)

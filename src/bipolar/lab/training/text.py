@@ -250,11 +250,11 @@ class TextTask(Task):
         self.offset, self.validations = state["offset"], state["validations"]
 
 
-def train_text(config: TextConfig) -> dict[str, Any]:
+def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
     config = prepared(config)
     corpus = _corpus_of(config)
-    return perform(config, TextTask(config, corpus), vocabulary=corpus.vocabulary, text=corpus.digest())
+    return perform(config, TextTask(config, corpus), show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
 
 
 def text_task(config: TextConfig) -> TextTask:

@@ -1,0 +1,31 @@
+"""What there is to reproduce: what it shows, what it costs here, and what is done."""
+
+from bipolar.lab.paper.cost import calibration
+from bipolar.lab.paper.experiment import SCALES, Item, Scale, Training
+from bipolar.lab.paper.reproduction import Reproduction
+from bipolar.lab.training.journal import duration
+from bipolar.table import text_table
+
+
+def listing(work: Reproduction) -> str:
+    """A table of the items, with their costs at every scale."""
+    rows = []
+    for item in work.items:
+        costs = [_cost(item, scale, work) for scale in SCALES]
+        rows.append((item.name, item.title, *costs, "done" if work.done(item) else ""))
+    note = "Times are for this machine, validation and searches not counted; runs that items share count in each."
+    return text_table(["item", "what", *SCALES, f"in {work.out}"], rows) + "\n" + note
+
+
+def _cost(item: Item, scale: Scale, work: Reproduction) -> str:
+    if not isinstance(item, Training):
+        return "no training"
+    seeds = item.seeds[scale] if work.seeds is None else work.seeds
+    return duration(seeds * sum(calibration().seconds(c, work.data_dir) for c in item.runs(scale).values()))
+
+
+def remaining(work: Reproduction) -> str:
+    """How much is left to do."""
+    left = {trial.directory: trial for trial in (*work.first_trials(), *work.other_trials()) if not trial.done}
+    seconds = sum(calibration().seconds(trial.config, work.data_dir) for trial in left.values())
+    return f"{len(left)} runs to go: about {duration(seconds)}"
