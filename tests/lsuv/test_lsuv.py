@@ -138,6 +138,21 @@ class TestUnitVariance:
         bipolar.lsuv_(model, x)
         assert model.eval()[:4](x).var().item() == pytest.approx(1.0, abs=2e-3)
 
+    @pytest.mark.parametrize(
+        "reshape", [lambda y: y.flatten(1), lambda y: y.contiguous(), lambda y: y.t().swapaxes(0, 1)]
+    )
+    def test_a_reshape_that_changes_nothing(self, reshape: Callable[[Tensor], Tensor]) -> None:
+        class Flat(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = nn.Linear(12, 24)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.relu(reshape(self.layer(x)))
+
+        (row,) = bipolar.lsuv_(Flat(), torch.randn(64, 12))
+        assert row.at == "relu"
+
     @pytest.mark.parametrize("use", ["the view", "both", "the whole first", "a copy", "the result"])
     def test_a_reshape_in_between_is_looked_through(self, use: str) -> None:
         """The activation sees the output in another shape, which decides what it flips."""

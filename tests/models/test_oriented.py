@@ -104,7 +104,7 @@ def test_it_can_be_made_elsewhere_and_materialised() -> None:
     assert torch.equal(copy.deepcopy(twin)(x), layer(x))
     assert set(layer.state_dict()) == {"weight", "bias"}
     assert repr(layer) == (
-        "ORConv2d(2, 3, kernel_size=3, in_orientations=8, orientations=8, stride=1, padding=0, bias=True)"
+        "ORConv2d(2, 3, kernel_size=3, in_orientations=8, orientations=8, stride=(1, 1), padding=(0, 0), bias=True)"
     )
 
 

@@ -149,6 +149,25 @@ def test_channels_last_copies_export_and_half_precision(network: Any) -> None:
     assert model.to(torch.bfloat16)(x.bfloat16()).isfinite().all()
 
 
+def test_weights_start_as_published() -> None:
+    torch.manual_seed(0)
+    model = WideResNet(10, 4)
+    for name, p in model.named_parameters():
+        if name.endswith("bias"):
+            assert not p.any()
+        elif p.ndim == 4 and p.numel() > 10_000:
+            assert p.var().item() == pytest.approx(2 / (p.size(0) * p[0, 0].numel()), rel=0.1), name
+
+
+@NETWORKS
+def test_built_without_memory_and_given_weights(network: Any) -> None:
+    model = network(**SMALL)
+    with torch.device("meta"):
+        twin = network(**SMALL)
+    twin.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(twin.eval()(images()), model.eval()(images()))
+
+
 @NETWORKS
 def test_compiled(network: Any) -> None:
     torch.manual_seed(0)
@@ -183,6 +202,11 @@ def test_dropout_is_between_the_convolutions_of_a_block() -> None:
         ({"norm": "layer"}, "norm: expected None or 'batch', got 'layer'"),
         ({"activation": "rrelu6"}, "activation: no activation is called 'rrelu6'"),
         ({"pattern": "thirds"}, "pattern: expected one of"),
+        ({"activation": None}, "activation: expected a string"),
+        ({"activation": "crelu"}, "activation: expected one that keeps the number of channels, got 'crelu'"),
+        ({"dropout": float("nan")}, "dropout: expected 0 to 1, got nan"),
+        ({"in_channels": 0}, "in_channels: expected at least 1, got 0"),
+        ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
         ({"shortcut": "none"}, "shortcut: expected one of 'clean', 'rectified', got 'none'"),
         ({"shortcut": "rectified", "norm": "batch"}, "without a norm"),
     ],

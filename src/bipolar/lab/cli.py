@@ -19,7 +19,9 @@ try:
     from bipolar.lab.paper.experiment import Scale
     from bipolar.lab.paper.listing import listing, remaining
     from bipolar.lab.paper.reproduction import Reproduction
+    from bipolar.lab.report import write_report
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
+    from bipolar.lab.training.loop import is_chief
     from bipolar.lab.training.runs import Config, stored
     from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
 except ModuleNotFoundError as error:
@@ -80,7 +82,18 @@ def reproduce(
         paths = work.run(executor)
     except OSError as error:
         sys.exit(f"--out {out}: {error.strerror or error}")
-    for path in paths:
+    for path in (*paths, *write_report(out)):
+        print(path)
+
+
+@app.command
+def report(runs: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Rebuild the report on what bipolar reproduce has left in a directory, and print where it is.
+
+    Args:
+        runs: The directory, as --out of bipolar reproduce.
+    """
+    for path in write_report(runs):
         print(path)
 
 
@@ -106,11 +119,16 @@ def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
 
 
 def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
+    out = config.resume or config.filled().out
     try:
         result = run(config)
     except OSError as error:
-        out = config.resume or config.filled().out
         sys.exit(f"{error.filename or out}: {error.strerror or error}. What was saved before is still there")
+    if not is_chief():
+        return
+    if result["status"] == "stopped":
+        print(f"--resume {out} goes on from here")
+        return
     print(
         ", ".join(
             f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
@@ -122,7 +140,7 @@ def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
 
 @app.command(name="eval")
 def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: Path | None = None) -> None:
-    """Evaluate the best model of a run.
+    """Evaluate the best model of a run, of images the last.
 
     Args:
         run: The directory of the run.

@@ -33,7 +33,9 @@ _DROPOUTS: frozenset[Any] = frozenset(
     )
 )
 
-_RESHAPE_NAMES = "view reshape flatten unflatten squeeze unsqueeze transpose permute movedim"
+_RESHAPE_NAMES = """
+view reshape flatten unflatten squeeze unsqueeze transpose t swapaxes swapdims permute movedim moveaxis contiguous
+"""
 _RESHAPES: frozenset[Any] = frozenset(
     getattr(home, name) for home in (torch, Tensor) for name in _RESHAPE_NAMES.split() if hasattr(home, name)
 )
@@ -70,7 +72,7 @@ def is_reshape(func: Callable[..., Any]) -> bool:
 
 def shares_memory(result: Tensor, tensor: Tensor) -> bool:
     """Whether a reshaped tensor shows all of another, and will show what is written there."""
-    return result is not tensor and result.data_ptr() == tensor.data_ptr() and result.numel() == tensor.numel()
+    return result.data_ptr() == tensor.data_ptr() and result.numel() == tensor.numel()
 
 
 def as_activation(

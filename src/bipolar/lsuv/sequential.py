@@ -132,6 +132,8 @@ class SequentialPass(TorchFunctionMode):
                 return result
             if is_reshape(func):  # an activation that comes next still follows directly, and sees the output like this
                 result = func(*args, **kwargs)
+                if result is tensor:  # there was nothing to reshape
+                    return result
                 if shares_memory(result, tensor):
                     whole = tensor if waiting.whole is None else waiting.whole
                     view = _then(waiting.view, as_function(func, args, kwargs, tensor))

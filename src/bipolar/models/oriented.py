@@ -5,6 +5,8 @@ channels, one for each orientation; channels are ordered feature by feature, its
 applied in N rotations: its grid turned, and its own orientation channels moved on by as many places.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -116,6 +118,12 @@ class ORConv2d(nn.Conv2d):
             nn.init.zeros_(self.bias)
         self.index.copy_(rotation_index(self.kernel_size[0], self.in_orientations, self.orientations))
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        if self.index.is_meta and not self.weight.is_meta:  # built without memory, and given weights just now
+            index = rotation_index(self.kernel_size[0], self.in_orientations, self.orientations)
+            self.index = index.to(self.weight.device)
+
     def rotated(self) -> Tensor:
         """The weight as a plain convolution's: all filters in all rotations."""
         filters = self.weight.reshape(self.out_features, self.in_features, -1)
@@ -130,8 +138,8 @@ class ORConv2d(nn.Conv2d):
     def extra_repr(self) -> str:
         return (
             f"{self.in_features}, {self.out_features}, kernel_size={self.kernel_size[0]}, "
-            f"in_orientations={self.in_orientations}, orientations={self.orientations}, stride={self.stride[0]}, "
-            f"padding={self.padding[0]}, bias={self.bias is not None}"
+            f"in_orientations={self.in_orientations}, orientations={self.orientations}, stride={self.stride}, "
+            f"padding={self.padding}, bias={self.bias is not None}"
         )
 
 

@@ -68,7 +68,7 @@ class OrientedResponseNet(nn.Module, HubMixin, library_name="bipolar", license="
         pattern: Pattern = "alternate",
     ) -> None:
         super().__init__()
-        check_options(norm, shortcut, pattern)
+        check_options(num_classes, in_channels, dropout, norm, shortcut, pattern)
         maps, blocks = maps_of(widen_factor), blocks_of(depth)
         if reduction < 1 or any(count % reduction for count in maps):
             raise ValueError(f"reduction: expected a divisor of {maps[0]}, got {reduction}")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+import torch
 from torch import Tensor, nn
 
 from bipolar.models.hub import HubMixin
@@ -89,8 +90,15 @@ def maps_of(widen_factor: int) -> list[int]:
     return [16, 16 * widen_factor, 32 * widen_factor, 64 * widen_factor]
 
 
-def check_options(norm: Norm | None, shortcut: Shortcut, pattern: Pattern) -> None:
+def check_options(
+    num_classes: int, in_channels: int, dropout: float, norm: Norm | None, shortcut: Shortcut, pattern: Pattern
+) -> None:
     check_pattern(pattern)
+    for name, count in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if count < 1:
+            raise ValueError(f"{name}: expected at least 1, got {count}")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout: expected 0 to 1, got {dropout}")
     if norm not in (None, "batch"):
         raise ValueError(f"norm: expected None or 'batch', got {norm!r}")
     if shortcut not in get_args(Shortcut):
@@ -101,12 +109,20 @@ def check_options(norm: Norm | None, shortcut: Shortcut, pattern: Pattern) -> No
 
 def activation_factory(name: str, pattern: Pattern) -> Callable[[], nn.Module]:
     """Makes activations that flip whole feature maps; plain ones know neither pattern nor channels."""
+
+    def make() -> nn.Module:
+        try:
+            return get_activation(name, dim=1, pattern=pattern)
+        except TypeError:
+            return get_activation(name)
+
     try:
-        example = get_activation(name)
-    except ValueError as error:
+        example = make()
+    except (ValueError, TypeError) as error:
         raise ValueError(f"activation: {str(error).removeprefix('name: ')}") from None
-    options = {"dim": 1, "pattern": pattern} if hasattr(example, "pattern") else {}
-    return lambda: get_activation(name, **options)
+    if example(torch.zeros(1, 2, 1, 1, device="cpu")).size(1) != 2:
+        raise ValueError(f"activation: expected one that keeps the number of channels, got {name!r}")
+    return make
 
 
 def norm_factory(norm: Norm | None, channels: int = 1) -> Callable[[int], nn.Module]:
@@ -160,7 +176,7 @@ class WideResNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         pattern: Pattern = "alternate",
     ) -> None:
         super().__init__()
-        check_options(norm, shortcut, pattern)
+        check_options(num_classes, in_channels, dropout, norm, shortcut, pattern)
         maps, blocks = maps_of(widen_factor), blocks_of(depth)
 
         def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:

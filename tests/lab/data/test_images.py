@@ -27,6 +27,7 @@ def test_the_embedded_set(digits: ImageSet) -> None:
     assert digits.train.images.max() == 240
     assert set(digits.train.labels.tolist()) == set(digits.test.labels.tolist()) == set(range(10))
     assert not digits.mirror
+    assert digits.shift == 1
     whole = digits.train.images.double()
     assert digits.mean.item() == pytest.approx(whole.mean().item(), rel=1e-6)
     assert digits.std.item() == pytest.approx(whole.std(correction=0).item(), rel=1e-6)
@@ -51,6 +52,7 @@ def test_cifar10_from_its_binary_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert torch.equal(found.train.images, torch.from_numpy(planes[:10]).permute(0, 2, 3, 1))
     assert found.test.labels.tolist() == labels[10:, 0].tolist()
     assert found.mirror
+    assert found.shift == 4
     expected = planes[:10].astype(np.float64)
     np.testing.assert_allclose(found.mean, expected.mean((0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(found.std, expected.std((0, 2, 3)), rtol=1e-6)
@@ -94,6 +96,8 @@ def test_images_keep_their_places_and_the_generator_decides(digits: ImageSet) ->
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
     assert one.dtype == torch.uint8
+    part = digits.varied(digits.train, chosen, torch.Generator().manual_seed(1), slice(1, 3))
+    assert torch.equal(part, one[1:3])
 
 
 def test_bad_names_and_counts(tmp_path: Path) -> None:

@@ -54,27 +54,31 @@ class ImageSet:
         mean, scale = self.mean.to(images.device), 1 / self.std.to(images.device)
         return images.float().sub_(mean).mul_(scale).permute(0, 3, 1, 2)
 
-    def varied(self, pictures: Pictures, chosen: Tensor, generator: torch.Generator) -> Tensor:
+    def varied(
+        self, pictures: Pictures, chosen: Tensor, generator: torch.Generator, part: slice = slice(None)
+    ) -> Tensor:
         """Chosen pictures, each shifted and mirrored at random; what a shift uncovers is filled by reflection.
 
-        One index operation for the whole batch: every pixel is fetched from where it was.
+        One index operation for the whole batch: every pixel is fetched from where it was. Of the batch only a part is
+        made, the same one whoever makes the rest.
         """
         images = pictures.images
-        device, count = images.device, len(chosen)
-        height, width = images.size(1), images.size(2)
+        height, width, channels = images.shape[1:]
+
+        def draw(low: int, high: int) -> Tensor:
+            drawn = torch.randint(low, high, (len(chosen), 1), generator=generator, device=generator.device)
+            return drawn[part].to(images.device)
 
         def lines(length: int) -> Tensor:
-            by = torch.randint(-self.shift, self.shift + 1, (count, 1), generator=generator)
-            position = (torch.arange(length) + by).abs()
+            position = (torch.arange(length, device=images.device) + draw(-self.shift, self.shift + 1)).abs()
             return torch.where(position < length, position, 2 * (length - 1) - position)
 
         rows, columns = lines(height), lines(width)
         if self.mirror:
-            mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
-            columns = torch.where(mirrored, columns.flip(1), columns)
-        pixels = (chosen.cpu()[:, None] * height + rows)[:, :, None] * width + columns[:, None, :]
-        flat = images.view(-1, images.size(3)).index_select(0, pixels.flatten().to(device))
-        return flat.view(count, height, width, -1)
+            columns = torch.where(draw(0, 2).bool(), columns.flip(1), columns)
+        lines_of = chosen[part].to(images.device)[:, None] * height + rows
+        pixels = lines_of[:, :, None] * width + columns[:, None, :]
+        return images.view(-1, channels).index_select(0, pixels.flatten()).view(-1, height, width, channels)
 
 
 def load_images(data: str, directory: Path, train_images: int | None = None) -> ImageSet:

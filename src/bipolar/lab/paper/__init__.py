@@ -10,6 +10,7 @@ from bipolar.lab.paper import (
     figure5,
     figure6,
     shortcut,
+    symmetry,
     table1,
     table2,
     table5,
@@ -22,6 +23,7 @@ ITEMS: dict[str, Item] = {
     for item in (
         figure1.ITEM,
         figure2.ITEM,
+        symmetry.ITEM,
         figure4.ITEM,
         table1.ITEM,
         table2.ITEM,

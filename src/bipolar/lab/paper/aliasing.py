@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, train_curves
+from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, table_of_curves, train_curves
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -57,4 +57,5 @@ ITEM = Training(
     runs=runs,
     collect=train_curves,
     draw=draw,
+    tables=table_of_curves,
 )

@@ -33,10 +33,10 @@ def steps_of(config: RunConfig, data_dir: Path | None = None) -> int:
     """The steps of a run; of a search those of one attempt."""
     if isinstance(config, ImageConfig):
         images = config.train_images or IMAGES.get(config.data, (0, 0))[0]
-        return config.total_steps(max(1, images // config.batch_size))
+        return config.length.total(max(1, images // config.batch_size))
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
-    return config.total_steps(max(1, _characters(config, data_dir) // (config.batch_size * config.window)))
+    return config.length.total(max(1, _characters(config, data_dir) // (config.batch_size * config.window)))
 
 
 def _characters(config: TextConfig, data_dir: Path | None) -> int:

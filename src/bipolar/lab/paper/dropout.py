@@ -6,12 +6,13 @@ two, and looks for the rate between layers of ReLU networks.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Outcome, Scale, Training
+from bipolar.lab.paper.comparison import Cell, Table, over
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 DEPTHS = (4, 36)
@@ -35,6 +36,11 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return {name: outcome.result.get("best_valid_bpc", table1.DNC) for name, outcome in outcomes.items()}
 
 
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    rows = {name: [Cell(over(seeds, name))] for name in seeds[0]}
+    return [Table("Validation error", ["BPC"], rows)]
+
+
 ITEM = Training(
     name="dropout",
     title="The best dropout rates, by depth (validation BPC)",
@@ -44,4 +50,5 @@ ITEM = Training(
     },
     runs=runs,
     collect=collect,
+    tables=tables,
 )

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bipolar.lab.paper.comparison import Table, flat_table
 from bipolar.lab.training.runs import RunConfig
 
 Scale: TypeAlias = Literal["quick", "small", "paper"]
@@ -35,6 +36,11 @@ class Outcome:
         """Step and value of a metric."""
         return [(row["step"], row[name]) for row in self.metrics if isinstance(row.get(name), float)]
 
+    def last(self, name: str, rows: int = 10) -> float | None:
+        """The mean of a metric over its last rows."""
+        values = [value for _, value in self.curve(name)[-rows:]]
+        return sum(values) / len(values) if values else None
+
     @property
     def converged(self) -> bool:
         return bool(self.result["status"] == "finished")
@@ -51,6 +57,8 @@ class Item:
     published: Mapping[str, Any] = field(default_factory=dict)
     #: the picture, from the results of each seed
     draw: Callable[[Sequence[Results]], Figure] | None = None
+    #: tables, from the results of each seed
+    tables: Callable[[Sequence[Results]], Sequence[Table]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +89,16 @@ def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
             "reason": outcome.result.get("reason"),
             "train_bpc": outcome.curve("train_bpc"),
             "best_valid_bpc": outcome.result.get("best_valid_bpc"),
+            "last_train_bpc": outcome.last("train_bpc"),
         }
         for name, outcome in outcomes.items()
     }
+
+
+def table_of_curves(seeds: Sequence[Results]) -> list[Table]:
+    """What :func:`train_curves` collected, without the curves."""
+    columns = {"best_valid_bpc": "validation BPC", "last_train_bpc": "training BPC, last steps", "status": "status"}
+    return [flat_table("How the runs ended", seeds, columns)]
 
 
 def draw_run(axes: Axes, run: Mapping[str, Any], label: str, **style: Any) -> None:

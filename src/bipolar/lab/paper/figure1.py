@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar.figures import FLIPPED, KEPT
+from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Computation, Results, Scale
 
 # A slope at which one can see the leak: torch's default of 0.01 looks like a ReLU.
@@ -65,5 +66,12 @@ ITEM = Computation(
     title="Figure 1: bipolar versions of popular activation functions",
     published={"claim": "flipping every second unit moves the mean activation towards zero"},
     draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "Mean of the output for a standard normal input",
+            seeds,
+            {"mean of the plain one": "plain", "mean": "bipolar"},
+        )
+    ],
     compute=compute,
 )

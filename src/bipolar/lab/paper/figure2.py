@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import bipolar
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.gain import Statistic
+from bipolar.lab.paper.comparison import Cell, Table
 from bipolar.lab.paper.experiment import Computation, Results
 from bipolar.lsuv.scale import Meter, solve
 from bipolar.pattern import signs
@@ -102,10 +103,17 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return figure
 
 
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    curves, names = seeds[0], [kind for name in NAMES for kind in (name, f"b{name}")]
+    rows = {name: [Cell([curves[target][name]["second_moment"][-1]]) for target in ROWS] for name in names}
+    return [Table("Second moment after the last iteration", ["LSUV on variance", "LSUV on second moment"], rows)]
+
+
 ITEM = Computation(
     name="figure2",
     title="Figure 2: iterations of x = f(W x), plain and bipolar",
     published={"claim": "the bipolar systems stay closer to mean 0 and variance 1"},
     draw=draw,
+    tables=tables,
     compute=lambda scale, data_dir: compute(),
 )

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
+from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
 
@@ -56,4 +57,7 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     draw=draw,
+    tables=lambda seeds: [
+        flat_table("The learning rate that the search found", seeds, {"lr": "learning rate", "status": "status"}, 4)
+    ],
 )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bipolar.lab.data import Streams, data_directory, load_text
 from bipolar.lab.mistakes import outputs_of, rows
+from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Computation, Results, Scale
 from bipolar.models import CharRNN
 from bipolar.rnn import StackedRNN
@@ -107,5 +108,15 @@ ITEM = Computation(
     title="Figure 4: gradient on each layer's output by time step",
     published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
     draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "The gradient at the lowest layer",
+            [{kind: seed[kind] for kind in seed["norms"]} for seed in seeds],
+            {
+                "mean_lag_of_the_lowest_layer": "centred so many steps back (45 degrees is 35)",
+                "share_of_the_last_five_steps": "share of the last five steps",
+            },
+        )
+    ],
     compute=compute,
 )

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import KEPT
 from bipolar.lab.paper import table5
+from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
 
@@ -68,5 +69,12 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "By what the shortcut carries",
+            seeds,
+            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps", "lr": "learning rate"},
+        )
+    ],
     seeds={"quick": 2, "small": 3, "paper": 3},
 )

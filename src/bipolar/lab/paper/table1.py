@@ -5,12 +5,13 @@ which is what a bipolar activation's variance is; and SELU and BSELU at 36 layer
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bipolar.gain import Statistic
-from bipolar.lab.paper.experiment import Outcome, Scale, Training
+from bipolar.lab.paper.comparison import Cell, Table, over
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -87,15 +88,24 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
             value = f"{DNC}: {outcome.result['reason']} (step {outcome.result['step']})"
         elif not math.isfinite(value):
             value = str(value)
-        train = [loss for _, loss in outcome.curve("train_bpc")[-10:]]
         table.setdefault(depth, {})[column] = {
             "valid_bpc": value,
             "test_bpc": outcome.result.get("test_bpc"),
-            "last_train_bpc": sum(train) / len(train) if train else None,
+            "last_train_bpc": outcome.last("train_bpc"),
             "width": outcome.config["model"]["hidden_size"],
             "seconds": outcome.result.get("seconds"),
         }
     return table
+
+
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    columns = [*COLUMNS, *AT_36]
+    depths = [depth for depth in PUBLISHED if any(depth in seed for seed in seeds)]
+    rows = {
+        f"{depth} layers": [Cell(over(seeds, depth, c, "valid_bpc"), PUBLISHED[depth].get(c)) for c in columns]
+        for depth in depths
+    }
+    return [Table("Validation error (BPC)", columns, rows)]
 
 
 ITEM = Training(
@@ -104,4 +114,5 @@ ITEM = Training(
     published=PUBLISHED,
     runs=runs,
     collect=collect,
+    tables=tables,
 )

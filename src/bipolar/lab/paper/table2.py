@@ -1,10 +1,11 @@
 """Table 2: Penn Treebank test error beside other networks of about the same size."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Outcome, Scale, Training
+from bipolar.lab.paper.comparison import Table, over, ranking
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 #: test BPC, as the paper lists it, with its references
@@ -39,6 +40,15 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     }
 
 
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    return [ranking("Test error (BPC)", PUBLISHED, "BELU, 36 layers, here", over(seeds, "belu", "test_bpc"))]
+
+
 ITEM = Training(
-    name="table2", title="Table 2: Penn Treebank test error (BPC)", published=PUBLISHED, runs=runs, collect=collect
+    name="table2",
+    title="Table 2: Penn Treebank test error (BPC)",
+    published=PUBLISHED,
+    runs=runs,
+    collect=collect,
+    tables=tables,
 )

@@ -4,11 +4,12 @@ At the small scale the first 10,000 images are trained on and the first 2,000 te
 oriented networks, which cost four times as much, there are only those with ReLU and BReLU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from bipolar.lab.paper.experiment import Outcome, Scale, Training
+from bipolar.lab.paper.comparison import Cell, Table, over
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.paper.table1 import DNC
 from bipolar.lab.training.images import ImageConfig, ImageModel
 
@@ -56,11 +57,10 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
 def summary(outcome: Outcome) -> dict[str, Any]:
     """The error in per cent, or that the run did not converge; the rate, and what was tried before it."""
     result = outcome.result
-    losses = [loss for _, loss in outcome.curve("train_loss")[-10:]]
     return {
         "test_error": result["test_error"] if outcome.converged else f"{DNC}: {result['reason']}",
         "lr": result.get("lr", outcome.config["lr"]),
-        "last_train_loss": sum(losses) / len(losses) if losses else None,
+        "last_train_loss": outcome.last("train_loss"),
         "attempts": result.get("attempts", []),
     }
 
@@ -73,10 +73,20 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return table
 
 
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    errors = {n: [Cell(over(seeds, n, a, "test_error"), PUBLISHED[n][a]) for a in ACTIVATIONS] for n in PUBLISHED}
+    rates = {n: [Cell(over(seeds, n, a, "lr")) for a in ACTIVATIONS] for n in PUBLISHED}
+    return [
+        Table("Test error (%)", ACTIVATIONS, errors, digits=2),
+        Table("Learning rate that the search found", ACTIVATIONS, rates, digits=4),
+    ]
+
+
 ITEM = Training(
     name="table5",
     title="Table 5: CIFAR-10 test error (%) without batch norm",
     published=PUBLISHED,
     runs=runs,
     collect=collect,
+    tables=tables,
 )

@@ -1,17 +1,18 @@
 """Tables 3 and 4: Text8, 36 layers of 474 units. At the small scale it is a part of Text8, and the result says so."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Outcome, Scale, Training
+from bipolar.lab.paper.comparison import Cell, Table, over, ranking
+from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
 #: a prefix of Text8 that is at hand where the whole is not; the name says how long it is
 PART = "text8/text8-74M"
-VALIDATION = {"relu": table1.DNC, "brelu": 1.399, "elu": table1.DNC, "belu": 1.334}
+VALIDATION: dict[str, float | str] = {"relu": table1.DNC, "brelu": 1.399, "elu": table1.DNC, "belu": 1.334}
 TEST = {
     "MI-Tanh 1x2048 (Wu et al., 2016)": 1.52,
     "LSTM 1x2048 (Wu et al., 2016)": 1.51,
@@ -56,8 +57,27 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     }
 
 
+def _text(seeds: Sequence[Results]) -> str:
+    return str(next(iter(seeds[0].values()))["text"])
+
+
+def tables3(seeds: Sequence[Results]) -> list[Table]:
+    rows = {"36 layers": [Cell(over(seeds, name, "valid_bpc"), VALIDATION[name]) for name in VALIDATION]}
+    return [Table(f"Validation error (BPC); the text here is {_text(seeds)}", list(VALIDATION), rows)]
+
+
+def tables4(seeds: Sequence[Results]) -> list[Table]:
+    title = f"Test error (BPC); the text here is {_text(seeds)}"
+    return [ranking(title, TEST, "BELU, 36 layers, here", over(seeds, "belu", "test_bpc"))]
+
+
 TABLE3 = Training(
-    name="table3", title="Table 3: Text8 validation error (BPC)", published=VALIDATION, runs=runs, collect=collect
+    name="table3",
+    title="Table 3: Text8 validation error (BPC)",
+    published=VALIDATION,
+    runs=runs,
+    collect=collect,
+    tables=tables3,
 )
 TABLE4 = Training(
     name="table4",
@@ -65,4 +85,5 @@ TABLE4 = Training(
     published=TEST,
     runs=lambda scale: {"belu": runs(scale)["belu"]},
     collect=collect,
+    tables=tables4,
 )

@@ -19,8 +19,8 @@ from bipolar.lab.data import DataError, data_directory
 from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import best_of
-from bipolar.lab.training.loop import Machine, Task
-from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared
+from bipolar.lab.training.loop import Machine, Task, is_chief, unwrapped
+from bipolar.lab.training.runs import LARGEST, RunConfig, load_config, perform, prepared
 from bipolar.lsuv import lsuv_
 from bipolar.models.oriented_response_net import Encoding, OrientedResponseNet
 from bipolar.models.wide_resnet import Norm, Shortcut, WideResNet
@@ -72,6 +72,8 @@ class ImageModel:
             for name in ("depth", "widen_factor", "activation", "dropout", "norm", "shortcut", "pattern")
         }
         options |= {"num_classes": CLASSES, "in_channels": channels}
+        if self.network not in ("wrn", "orn"):
+            raise ValueError(f"network: expected 'wrn' or 'orn', got {self.network!r}")
         if self.network == "wrn":
             return WideResNet(**options)
         return OrientedResponseNet(
@@ -114,9 +116,9 @@ class ImageConfig(RunConfig):
         for name in ("train_images", "test_images", "ease_in"):
             self.at_least(name, 0 if name == "ease_in" else 1)
         self.positive("lr")
-        for name in ("momentum", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more")
+        for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
+            if not 0 <= getattr(self, name) < end:
+                raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")
         self.check_model(lambda: self.model.build(3))
 
     def rate_at(self, step: int, total: int) -> float:
@@ -136,12 +138,15 @@ class ImageTask(Task):
 
     unit = "loss"
 
-    def __init__(self, config: ImageConfig, data: ImageSet) -> None:
+    def __init__(self, config: ImageConfig, data: ImageSet, initialise: bool = True) -> None:
         if len(data.train) < config.batch_size:
             raise DataError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
-        self.config, self.data = config, data
+        if config.test_images is not None and config.test_images > len(data.test):
+            raise DataError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
+        self.config, self.data, self.initialise = config, data, initialise
         self.epoch = 0
         self.order = torch.empty(0, dtype=torch.int64)
+        self.last: dict[str, Any] | None = None
 
     def setup(self, fabric: Fabric) -> None:
         c = self.config
@@ -156,7 +161,7 @@ class ImageTask(Task):
         )
         self.wrong = torch.zeros((), device=fabric.device)
         model = c.model.build(self.data.channels).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if c.model.norm is None:
+        if c.model.norm is None and self.initialise:
             generator = torch.Generator().manual_seed(c.seed)
             drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
             batch = self.data.normalised(self.data.train.images[drawn])
@@ -184,16 +189,18 @@ class ImageTask(Task):
         text = f"{self.config.seed} {purpose} {number}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
-    def _generator(self, number: int, purpose: str) -> torch.Generator:
-        return torch.Generator().manual_seed(self._seed(number, purpose))
+    def _generator(self, number: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(self._seed(number, purpose))
 
     def loss(self, index: int) -> tuple[Tensor, Tensor]:
         c = self.config
         step = self.epoch * self.steps_per_epoch + index
+        self.last = None
         for group in self.optimizer.param_groups:
-            group["lr"] = c.rate_at(step, c.total_steps(self.steps_per_epoch))
+            group["lr"] = c.rate_at(step, c.length.total(self.steps_per_epoch))
         chosen = self.order[index * c.batch_size : (index + 1) * c.batch_size]
-        images = self.data.varied(self.train, chosen, self._generator(step, "images"))[self.part]
+        generator = self._generator(step, "images", "cuda" if self.fabric.device.type == "cuda" else "cpu")
+        images = self.data.varied(self.train, chosen, generator, self.part)
         labels = self.train.labels[chosen[self.part].to(self.fabric.device)]
         torch.manual_seed(self._seed(step, f"dropout {self.fabric.global_rank}"))
         logits = self.model(self.data.normalised(images)).float()
@@ -205,10 +212,16 @@ class ImageTask(Task):
     def evaluate(self, pictures: Pictures) -> tuple[float, float]:
         """Error in per cent, and loss; each process takes its share of the batches."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
+        # not by the wrapper of several processes, which would wait in each call for those that have fewer batches
+        network = unwrapped(self.model)
+        if world > 1:
+            for buffer in network.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
         total = torch.zeros(2, device=self.fabric.device)
         for start in range(rank * TEST_BATCH, len(pictures), world * TEST_BATCH):
             images, labels = (part[start : start + TEST_BATCH] for part in (pictures.images, pictures.labels))
-            logits = self.model(self.data.normalised(images)).float()
+            with self.fabric.autocast():
+                logits = network(self.data.normalised(images)).float()
             total[0] += (logits.argmax(1) != labels).sum()
             total[1] += cross_entropy(logits, labels, reduction="sum")
         total = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
@@ -217,8 +230,11 @@ class ImageTask(Task):
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
         error, loss = self.evaluate(self.tested)
         wrong = float(self._all_wrong())
-        seen = (self.config.total_steps(self.steps_per_epoch) - 1) % self.steps_per_epoch + 1 if final else None
-        images = (seen or self.steps_per_epoch) * self.config.batch_size
+        batches = self.steps_per_epoch
+        if final:  # the run may end within an epoch
+            batches = (self.config.length.total(batches) - 1) % batches + 1
+        images = batches * self.config.batch_size
+        self.last = {"test_error": error, "test_loss": loss}
         rate = float(self.optimizer.param_groups[0]["lr"])
         return {"train_error": 100 * wrong / images, "test_error": error, "test_loss": loss, "lr": rate}
 
@@ -229,8 +245,10 @@ class ImageTask(Task):
         return False  # the error that counts is that of the last epoch
 
     def test(self) -> dict[str, Any]:
-        error, loss = self.evaluate(self.tested)
-        return {"test_error": error, "test_loss": loss, "lr": self.config.lr}
+        if self.last is None:
+            error, loss = self.evaluate(self.tested)
+            self.last = {"test_error": error, "test_loss": loss}
+        return {**self.last, "lr": self.config.lr}
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size / max(seconds, 1e-9):,.0f} images/s"
@@ -252,14 +270,15 @@ def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
     return perform(config, image_task(config), show=show)
 
 
-def image_task(config: ImageConfig) -> ImageTask:
-    return ImageTask(config, load_images(config.data, data_directory(config.data_dir), config.train_images))
+def image_task(config: ImageConfig, initialise: bool = True) -> ImageTask:
+    data = load_images(config.data, data_directory(config.data_dir), config.train_images)
+    return ImageTask(config, data, initialise)
 
 
 def _search(config: ImageConfig, show: bool) -> dict[str, Any]:
     """Starts again with half the rate whenever training diverges. Each attempt is a run of its own in the directory."""
     out = config.out or Path("runs")
-    if not (out / "config.json").exists():
+    if not (out / "config.json").exists() and is_chief():
         write_json(out / "config.json", {"task": config.task, "config": config.to_json(), **provenance()})
     attempts: list[dict[str, Any]] = []
     result: dict[str, Any] = {}
@@ -270,14 +289,19 @@ def _search(config: ImageConfig, show: bool) -> dict[str, Any]:
         if path.exists():
             result = json.loads(path.read_text(encoding="utf-8"))
         else:
-            result = perform(prepared(attempt), image_task(attempt), show=show)
+            task = image_task(attempt)
+            # a run that is shorter than the patience is judged at its end: one that has learned nothing is none
+            patience = min(config.patience, config.length.total(task.steps_per_epoch))
+            result = perform(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
         if result["status"] == "stopped":
             return result
         attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})
         if result["status"] == "finished":
             break
-    result |= {"lr": rate, "run": f"lr-{rate:g}", "attempts": attempts}
-    write_json(out / "result.json", result)
+    seconds = round(sum(attempt.get("seconds", 0.0) for attempt in attempts), 1)
+    result |= {"lr": rate, "run": f"lr-{rate:g}", "attempts": attempts, "seconds": seconds}
+    if is_chief():
+        write_json(out / "result.json", result)
     return result
 
 
@@ -296,9 +320,9 @@ def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict
     config = load_config(ImageConfig, run, data_dir)
     if config.search:
         raise DataError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")
-    task = image_task(config)
+    task = image_task(config, initialise=False)
     with torch.random.fork_rng(devices=[]):
-        task.setup(Machine(accelerator="auto").fabric())
+        task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
     task.model.load_state_dict(best_of(run)["model"])
     task.model.eval()
     error, loss = task.evaluate(task.train if split == "train" else task.tested)

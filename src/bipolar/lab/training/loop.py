@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor, nn
 
 from bipolar.files import locked, write_json
@@ -54,7 +55,7 @@ class Machine:
                 precision=self.precision,
                 strategy="ddp" if self.several else "auto",
             )
-        except (ValueError, RuntimeError) as error:  # such as no GPU
+        except (ValueError, RuntimeError, ImportError) as error:  # such as no GPU
             raise DataError(f"--accelerator {self.accelerator} --precision {self.precision}: {error}") from None
 
 
@@ -67,6 +68,11 @@ class Length:
     checkpoint_every: int
     log_every: int
     patience: int
+
+    def total(self, steps_per_epoch: int) -> int:
+        """The steps of the whole run."""
+        total = self.max_epochs * steps_per_epoch
+        return total if self.max_steps is None else min(total, self.max_steps)
 
 
 class Task(ABC):
@@ -147,6 +153,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
     model, optimizer = task.model, task.optimizer
     chief = fabric.is_global_zero
     checkpoints = Checkpoints(out / "checkpoints")
+    total = length.total(task.steps_per_epoch)
     guard = Guard(task.uniform, length.patience)
     step = epoch = index = journal_size = 0
     elapsed, losses = 0.0, list[float]()
@@ -158,8 +165,6 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
         _load(task, guard, fabric, saved)
     elif chief:
         write_json(out / "config.json", {**config, **provenance()})
-    total = length.max_epochs * task.steps_per_epoch
-    total = total if length.max_steps is None else min(total, length.max_steps)
     start, first = time.perf_counter() - elapsed, step
     journal = Journal(out, total, keep=journal_size, start=step, show=show) if chief else None
     diverged: Divergence | None = None
@@ -236,7 +241,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
                 save()
                 if stopping and step < total:
                     if journal is not None:
-                        journal.say(f"stopped at step {step:,}; --resume {out} goes on from here")
+                        journal.say(f"stopped at step {step:,}")
                     return {"status": "stopped", "step": step}
         result: dict[str, Any] = {"status": "finished", "step": step, "epoch": epoch}
         if not diverged:
@@ -337,6 +342,16 @@ def _stop_signals() -> Iterator[Any]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_chief() -> bool:
+    """Whether this is the process that writes, of however many."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """A model as it was before fabric set it up."""
+    return model.module if isinstance(model, _FabricModule) else model
 
 
 def mean_over_processes(fabric: Fabric, value: Tensor) -> float:

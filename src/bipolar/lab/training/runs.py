@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,9 @@ from bipolar.lab.data import DataError
 from bipolar.lab.training.loop import Length, Machine, Task, train
 
 Config = TypeVar("Config", bound="RunConfig")
+
+#: Rates from here on overflow in single precision before they can be told from what diverges anyway.
+LARGEST = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +69,29 @@ class RunConfig:
 
     def positive(self, name: str) -> None:
         value = getattr(self, name)
-        if value is not None and not 0 < value < math.inf:
-            raise DataError(f"--{name.replace('_', '-')} {value}: expected a positive number")
+        if value is not None and not 0 < value < LARGEST:
+            raise DataError(f"--{name.replace('_', '-')} {value}: expected a positive number, below {LARGEST:g}")
 
     def check_model(self, build: Callable[[], object]) -> None:
         """Builds the model without memory; what it says about its arguments is about those of the command."""
         try:
             with torch.device("meta"):
                 build()
-        except (ValueError, TypeError) as error:
-            argument, _, rest = str(error).partition(":")
-            raise DataError(f"--model.{argument.replace('_', '-')}:{rest}") from None
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+            named = re.match(r"([a-z_]+(?:, [a-z_]+)*)(: .*)", str(error), re.DOTALL)
+            raise DataError(
+                f"--model.{named[1].replace('_', '-')}{named[2]}" if named else f"--model: {error}"
+            ) from None
 
-    def total_steps(self, steps_per_epoch: int) -> int:
-        total = self.max_epochs * steps_per_epoch
-        return total if self.max_steps is None else min(total, self.max_steps)
+    @property
+    def length(self) -> Length:
+        return Length(
+            max_epochs=self.max_epochs,
+            max_steps=self.max_steps,
+            checkpoint_every=self.checkpoint_every,
+            log_every=self.log_every,
+            patience=self.patience,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Without what differs from machine to machine: where it is, and where the data is."""
@@ -147,12 +158,5 @@ def perform(config: RunConfig, task: Task, *, show: bool = True, **more: Any) ->
 
     Returns ``result.json``.
     """
-    length = Length(
-        max_epochs=config.max_epochs,
-        max_steps=config.max_steps,
-        checkpoint_every=config.checkpoint_every,
-        log_every=config.log_every,
-        patience=config.patience,
-    )
     values: dict[str, Any] = {"task": config.task, "config": config.to_json(), **more}
-    return train(task, values, config.out or Path("runs"), length, config.machine, config.seed, show)
+    return train(task, values, config.out or Path("runs"), config.length, config.machine, config.seed, show)

@@ -1,0 +1,87 @@
+"""Tables that set what was found beside what was published."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was found, a value for each seed, and what was published; either may be missing, or words."""
+
+    ours: Sequence[float | str] = ()
+    published: float | str | None = None
+
+    @property
+    def numbers(self) -> list[float]:
+        return [value for value in self.ours if isinstance(value, float)]
+
+    @property
+    def mean(self) -> float | None:
+        return sum(self.numbers) / len(self.numbers) if self.numbers else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over the seeds."""
+        if self.mean is None or len(self.numbers) < 2:
+            return None
+        return math.sqrt(sum((value - self.mean) ** 2 for value in self.numbers) / (len(self.numbers) - 1))
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published one, where both are numbers."""
+        return self.mean - self.published if self.mean is not None and isinstance(self.published, float) else None
+
+    def text(self, digits: int) -> str:
+        """What was found: the mean, its spread, and how many seeds failed."""
+        words = [value for value in self.ours if isinstance(value, str)]
+        if self.mean is None:
+            return words[0] if words else ""
+        spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
+        failed = f" ({len(words)} of {len(self.ours)} {words[0]})" if words else ""
+        return f"{self.mean:.{digits}f}{spread}{failed}"
+
+    def published_text(self, digits: int) -> str:
+        return f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells."""
+
+    title: str
+    columns: Sequence[str]
+    rows: dict[str, list[Cell]] = field(default_factory=dict)
+    digits: int = 3
+
+    @property
+    def has_published(self) -> bool:
+        return any(cell.published is not None for row in self.rows.values() for cell in row)
+
+
+def over(seeds: Sequence[dict[str, Any]], *path: str) -> list[float | str]:
+    """The value at a path, of each seed that has one; whole numbers as floating-point ones."""
+    found: list[float | str] = []
+    for value in seeds:
+        node: Any = value
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, int | float) and not isinstance(node, bool):
+            found.append(float(node))
+        elif isinstance(node, str):
+            found.append(node.partition(":")[0] if node.startswith("did not converge") else node)
+    return found
+
+
+def ranking(title: str, published: Mapping[str, float], name: str, ours: Sequence[float | str]) -> Table:
+    """Networks by their error as published, with ours on top."""
+    rows = {name: [Cell(ours)]} | {network: [Cell((), error)] for network, error in published.items()}
+    return Table(title, ["error"], rows)
+
+
+def flat_table(title: str, seeds: Sequence[dict[str, Any]], columns: dict[str, str], digits: int = 3) -> Table:
+    """A row for each entry of the results, with some of its values; ``columns`` has a heading for each key."""
+    names = list(dict.fromkeys(name for seed in seeds for name in seed))
+    rows = {name: [Cell(over(seeds, name, key)) for key in columns] for name in names}
+    return Table(title, list(columns.values()), rows, digits)

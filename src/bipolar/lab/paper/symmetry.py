@@ -1,0 +1,167 @@
+"""A bipolar network is the plain one with some weights' signs flipped, and trains as that does: to the last bit.
+
+With S = diag(+1, -1, ...) a bipolar activation is S f(S x). Put S W S for W and S b for b, and the S cancel wherever
+everything between the activations commutes with them; Adam and dropout do. Here pairs of networks, a bipolar one and
+its plain twin, are trained side by side in double precision on the same batches with the same dropout: a residual
+convolution network and a recurrent stack of 36 layers. And the same with a max pooling or a LayerNorm between, neither
+of which commutes with S: there the two part.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as tF
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from bipolar.figures import FLIPPED, KEPT
+from bipolar.lab.paper.comparison import flat_table
+from bipolar.lab.paper.experiment import Computation, Results, Scale
+from bipolar.models import CharRNN, WideResNet
+from bipolar.pattern import signs
+
+STEPS = {"quick": 30, "small": 100, "paper": 300}
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Twins:
+    """A bipolar network, its plain twin, and the loss of either at a step."""
+
+    bipolar: nn.Module
+    plain: nn.Module
+    loss: Callable[[nn.Module, int], Tensor]
+
+
+def flip(tensor: Tensor, *dims: int) -> Tensor:
+    """With the signs of every second entry of some dimensions changed."""
+    for dim in dims:
+        sign = signs(tensor.size(dim), dtype=tensor.dtype)
+        tensor = tensor * sign.view(-1, *[1] * (tensor.ndim - 1 - dim))
+    return tensor
+
+
+class Between(nn.Module):
+    """A residual network with something before its stages."""
+
+    def __init__(self, network: WideResNet, between: nn.Module) -> None:
+        super().__init__()
+        self.network, self.between = network, between
+
+    def forward(self, images: Tensor) -> Tensor:
+        n = self.network
+        x = n.activation(n.stages(self.between(n.stem(images))))
+        output: Tensor = n.head(x.mean(dim=(2, 3)))
+        return output
+
+
+def convolutional(between: nn.Module) -> Twins:
+    """A residual network of 10 layers, on random images."""
+
+    def build(activation: str) -> WideResNet:
+        return WideResNet(10, 1, activation=activation, dropout=0.3).double()
+
+    model, plain = build("brelu"), build("relu")
+    state = {}
+    for name, p in model.state_dict().items():
+        outward, inward = not name.startswith("head"), p.ndim > 1 and not name.startswith("stem")
+        state[name] = flip(p, *([0] if outward else []), *([1] if inward else []))
+    plain.load_state_dict(state)
+    data = torch.Generator().manual_seed(SEED)
+    images = torch.randn(8, 16, 3, 12, 12, generator=data, dtype=torch.float64)
+    labels = torch.randint(10, (8, 16), generator=data)
+
+    def loss(network: nn.Module, step: int) -> Tensor:
+        return tF.cross_entropy(network(images[step % 8]), labels[step % 8])
+
+    return Twins(Between(model, between), Between(plain, copy.deepcopy(between)), loss)
+
+
+def recurrent(norm: bool) -> Twins:
+    """A stack of 36 layers with skips and all three dropouts, on random text; with a LayerNorm before the decoder."""
+    rates: dict[str, Any] = {"dropout": 0.1, "recurrent_dropout": 0.1, "block_dropout": 0.1}
+    model = CharRNN(20, 16, 36, nonlinearity="belu", **rates).double()
+    plain = CharRNN(20, 16, 36, nonlinearity="elu", **rates).double()
+    model.initialise(generator=torch.Generator().manual_seed(SEED))
+    dims = {"embedding": (1,), "decoder.weight": (1,), "decoder.bias": ()}
+    plain.load_state_dict({name: flip(p, *dims.get(name, (0, 1)[: p.ndim])) for name, p in model.state_dict().items()})
+    if norm:
+        for network in (model, plain):
+            network.decoder = nn.Sequential(nn.LayerNorm(16), network.decoder).double()  # type: ignore[assignment]
+    text = torch.randint(20, (8, 13, 8), generator=torch.Generator().manual_seed(SEED))
+
+    def loss(network: nn.Module, step: int) -> Tensor:
+        window = text[step % 8]
+        logits, _ = network(window[:-1], generator=torch.Generator().manual_seed(step))
+        return tF.cross_entropy(logits.flatten(0, 1), window[1:].flatten())
+
+    return Twins(model, plain, loss)
+
+
+def train(twins: Twins, steps: int) -> dict[str, list[float]]:
+    """The losses of both, by step, with Adam."""
+    losses: dict[str, list[float]] = {}
+    for kind, network in (("bipolar", twins.bipolar), ("plain", twins.plain)):
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-4)
+        losses[kind] = []
+        for step in range(steps):
+            torch.manual_seed(step)  # the same dropout
+            loss = twins.loss(network, step)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[kind].append(loss.item())
+    return losses
+
+
+def compute(scale: Scale, data_dir: Path | None) -> Results:
+    pairs: dict[str, Callable[[], Twins]] = {
+        "convolutions": lambda: convolutional(nn.Identity()),
+        "36 recurrent layers": lambda: recurrent(norm=False),
+        "convolutions, max pooling between": lambda: convolutional(nn.MaxPool2d(2)),
+        "36 recurrent layers, LayerNorm between": lambda: recurrent(norm=True),
+    }
+    found = {}
+    for name, build in pairs.items():
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            losses = train(build(), STEPS[scale])
+        differences = [abs(a - b) for a, b in zip(*losses.values(), strict=True)]
+        parted = next((step for step, difference in enumerate(differences) if difference), None)
+        found[name] = {**losses, "largest_difference": max(differences), "first_step_that_differs": parted}
+    return found
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    results = seeds[0]
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for axes, (name, pair) in zip(figure.subplots(2, 2).flat, results.items(), strict=True):
+        axes.plot(pair["plain"], color=KEPT, linewidth=4, alpha=0.4, label="plain, signs flipped")
+        axes.plot(pair["bipolar"], "--", color=FLIPPED, linewidth=1.5, label="bipolar")
+        difference = pair["largest_difference"]
+        end = "equal to the last bit" if difference == 0 else f"apart by up to {difference:.2g}"
+        axes.set(title=f"{name}: {end}", xlabel="step", ylabel="loss")
+        axes.title.set_fontsize("small")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+ITEM = Computation(
+    name="symmetry",
+    title="The sign symmetry: a bipolar network and its plain twin, trained side by side",
+    draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "Losses of the two",
+            seeds,
+            {"largest_difference": "largest difference", "first_step_that_differs": "first step that differs"},
+            digits=6,
+        )
+    ],
+    compute=compute,
+)

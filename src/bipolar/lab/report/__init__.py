@@ -1,0 +1,5 @@
+"""The report on a reproduction: verdicts, tables, figures; as a page, as Markdown and as JSON."""
+
+from bipolar.lab.report.write import write_report
+
+__all__ = ["write_report"]

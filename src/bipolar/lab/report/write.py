@@ -1,0 +1,136 @@
+"""The report as files: a page, Markdown, JSON."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bipolar.files import replacing, write_json
+from bipolar.lab.data import DataError
+from bipolar.lab.paper.comparison import Table
+from bipolar.lab.report.content import Decided, Section, read_sections, verdicts
+
+STATUSES = ("reproduced", "not reproduced", "not decided")
+
+
+def write_report(directory: Path) -> list[Path]:
+    """Writes ``report.html``, ``report.md`` and ``report.json`` from the records in a directory."""
+    sections, decided = read_sections(directory), verdicts(directory)
+    if not sections:
+        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
+    page, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
+    _write(page, html(sections, decided))
+    _write(text, markdown(sections, decided))
+    write_json(data, as_json(sections, decided))
+    return [page, text, data]
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def html(sections: list[Section], decided: list[Decided]) -> str:
+    """One page that needs nothing else: styles and pictures are in it. All that comes from runs is escaped."""
+    environment = Environment(
+        loader=PackageLoader("bipolar.lab.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    template = environment.get_template("page.html.jinja")
+    return template.render(sections=sections, decided=decided, counts=_counts(decided), scale=_scale(sections))
+
+
+def _counts(decided: list[Decided]) -> dict[str, int]:
+    return {status: sum(d.verdict.status == status for d in decided) for status in STATUSES}
+
+
+def _scale(sections: list[Section]) -> str:
+    return ", ".join(sorted({str(section.record.get("scale")) for section in sections}))
+
+
+def markdown(sections: list[Section], decided: list[Decided], figures: str | None = None) -> str:
+    """The same as text. With ``figures``, where the pictures are, they are shown."""
+    lines = ["# The paper, reproduced", ""]
+    lines += [
+        f"At the scale {_scale(sections)}: " + ", ".join(f"{n} {status}" for status, n in _counts(decided).items())
+    ]
+    lines += ["", "| claim | where | verdict | why |", "| --- | --- | --- | --- |"]
+    for d in decided:
+        cells = (d.claim.text, d.claim.where, f"**{d.verdict.status}**", d.verdict.reason)
+        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+    for section in sections:
+        lines += ["", f"## {_escaped(section.item.title)}", ""]
+        for d in section.claims:
+            lines += [
+                f"- {_escaped(d.claim.text)} **{d.verdict.status}**: {_escaped(d.verdict.reason)}. "
+                f"Decided thus: {_escaped(d.claim.rule)}."
+            ]
+        if figures is not None and section.svg is not None:
+            lines += ["", f"![{_escaped(section.item.title)}]({figures}/{section.item.name}.svg)"]
+        for table in section.tables:
+            lines += ["", _escaped(table.title), "", *_table(table)]
+        facts = "; ".join(f"{name}: {value}" for name, value in section.facts.items())
+        lines += ["", _escaped(facts) + "."]
+        if section.next_scale:
+            lines += ["", f"At the next scale: `{section.next_scale}`."]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Without what Markdown or HTML would take for its own."""
+    for character, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(character, instead)
+    return text
+
+
+def _table(table: Table) -> list[str]:
+    lines = [
+        "| | " + " | ".join(_escaped(column) for column in table.columns) + " |",
+        "| --- " * (len(table.columns) + 1) + "|",
+    ]
+    for name, cells in table.rows.items():
+        shown = []
+        for cell in cells:
+            ours, published = cell.text(table.digits), cell.published_text(table.digits)
+            shown.append(
+                f"{ours} (published {published})"
+                if ours and published
+                else ours or (f"published {published}" if published else "")
+            )
+        lines.append(f"| {_escaped(name)} | " + " | ".join(_escaped(cell) for cell in shown) + " |")
+    return lines
+
+
+def as_json(sections: list[Section], decided: list[Decided]) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "scale": _scale(sections),
+        "claims": [
+            {
+                "name": d.claim.name,
+                "claim": d.claim.text,
+                "where": d.claim.where,
+                "rule": d.claim.rule,
+                "verdict": d.verdict.status,
+                "reason": d.verdict.reason,
+            }
+            for d in decided
+        ],
+        "items": {
+            section.item.name: {
+                "title": section.item.title,
+                **section.facts,
+                "tables": [
+                    {
+                        "title": table.title,
+                        "columns": list(table.columns),
+                        "rows": {
+                            name: [{"ours": list(cell.ours), "published": cell.published} for cell in cells]
+                            for name, cells in table.rows.items()
+                        },
+                    }
+                    for table in section.tables
+                ],
+            }
+            for section in sections
+        },
+    }
