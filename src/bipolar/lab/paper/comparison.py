@@ -40,7 +40,8 @@ class Cell:
             return words[0] if words else ""
         spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
         failed = f" ({len(words)} of {len(self.ours)} {words[0]})" if words else ""
-        return f"{self.mean:.{digits}f}{spread}{failed}"
+        mean = round(self.mean, digits) + 0.0  # without the sign of a zero
+        return f"{mean:.{digits}f}{spread}{failed}"
 
     def published_text(self, digits: int) -> str:
         return f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or ""

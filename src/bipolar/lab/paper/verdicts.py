@@ -71,9 +71,7 @@ class Claim:
             for item in self.items:
                 evidence.seeds(item)
                 if SCALES.index(evidence.scale(item)) < SCALES.index(self.least):
-                    return Verdict(
-                        "not decided", f"{item} was run at the scale {evidence.scale(item)}, too small to tell"
-                    )
+                    return Verdict("not decided", f"the scale {evidence.scale(item)} is too small to tell")
             return self.decide(evidence)
         except MissingError as error:
             return Verdict("not decided", str(error))
