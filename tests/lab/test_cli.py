@@ -21,7 +21,8 @@ def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: py
     out = tmp_path / "some" / "where"
     main(["reproduce", "figure1", "--out", str(out)])
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()[1:]]
-    assert paths == [out / "figure1.json", out / "figure1.svg", out / "figure1.png"]
+    assert paths[:3] == [out / "figure1.json", out / "figure1.svg", out / "figure1.png"]
+    assert paths[3:] == [out / "report.html", out / "report.md", out / "report.json"]
     assert ElementTree.parse(paths[1]).getroot().tag.endswith("svg")  # noqa: S314 - our own file
     assert paths[2].read_bytes().startswith(b"\x89PNG")
 
@@ -34,6 +35,7 @@ def test_reproduce_without_an_item_does_everything(tmp_path: Path, monkeypatch: 
         return []
 
     monkeypatch.setattr(Reproduction, "run", note)
+    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
     main(["reproduce", "--out", str(tmp_path)])
     assert asked == list(ITEMS)
 
@@ -148,6 +150,7 @@ def test_the_papers_scale_says_first_how_long_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
+    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
     main(["reproduce", "table2", "table5", "--scale", "paper", "--out", str(tmp_path)])
     assert re.search(r"9 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
 

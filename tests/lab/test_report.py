@@ -1,5 +1,6 @@
 """The report: what it decides, what it says, that it cannot be made to run anything, and what a browser makes of it."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
@@ -10,11 +11,14 @@ import pytest
 
 from bipolar.lab.cli import main
 from bipolar.lab.data import DataError
-from bipolar.lab.paper import ITEMS, figure1, symmetry, table1
+from bipolar.lab.paper import ITEMS, figure1, symmetry, table1, table2
 from bipolar.lab.paper.claims import CLAIMS
 from bipolar.lab.paper.comparison import Cell
+from bipolar.lab.paper.execution import one_after_another
+from bipolar.lab.paper.reproduction import Reproduction
 from bipolar.lab.paper.verdicts import Evidence, Verdict, lower
-from bipolar.lab.report import write_report
+from bipolar.lab.report import write_markdown, write_report
+from bipolar.lab.training.text import TextConfig, TextModel
 
 EVIL = "<script>alert(1)</script>|</td>"
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -244,6 +248,29 @@ def test_the_command_rebuilds_it(reported: Path, tmp_path: Path, capsys: pytest.
     assert (reported / "report.html").read_bytes() == before
     with pytest.raises(DataError, match="there is no result of bipolar reproduce here"):
         write_report(tmp_path)
+
+
+def test_it_is_rebuilt_from_metrics_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the records are gone, from the directories of the runs."""
+    tiny = TextConfig("python-docs", TextModel(36, 8), max_steps=4, batch_size=8, window=10, max_valid_windows=2)
+    item = dataclasses.replace(table2.ITEM, runs=lambda scale: {"belu": tiny if scale == "quick" else TextConfig()})
+    monkeypatch.setitem(ITEMS, "table2", item)
+    Reproduction([item], "quick", tmp_path).run(one_after_another)
+    before = json.loads((tmp_path / "table2.json").read_text())
+    (tmp_path / "table2.json").unlink()
+    main(["report", str(tmp_path)])
+    assert json.loads((tmp_path / "table2.json").read_text())["results"] == before["results"]
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_documentation_is_what_the_results_say(tmp_path: Path) -> None:
+    """``bipolar report results/small --markdown docs/paper.md`` was run after the last change."""
+    root = Path(__file__).parents[2]
+    made = write_markdown(root / "results/small", root / "docs/.paper.md")
+    try:
+        assert made.read_text() == (root / "docs/paper.md").read_text()
+    finally:
+        made.unlink()
 
 
 def test_a_network_and_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:

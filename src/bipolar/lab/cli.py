@@ -18,8 +18,8 @@ try:
     from bipolar.lab.paper.execution import in_processes, on_ray, one_after_another
     from bipolar.lab.paper.experiment import Scale
     from bipolar.lab.paper.listing import listing, remaining
-    from bipolar.lab.paper.reproduction import Reproduction
-    from bipolar.lab.report import write_report
+    from bipolar.lab.paper.reproduction import Reproduction, record_again
+    from bipolar.lab.report import write_markdown, write_report
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
     from bipolar.lab.training.loop import is_chief
     from bipolar.lab.training.runs import Config, stored
@@ -87,13 +87,18 @@ def reproduce(
 
 
 @app.command
-def report(runs: Annotated[Path, tyro.conf.Positional]) -> None:
+def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None = None) -> None:
     """Rebuild the report on what bipolar reproduce has left in a directory, and print where it is.
 
     Args:
         runs: The directory, as --out of bipolar reproduce.
+        markdown: Write only a Markdown file, there, with links to the pictures in the directory.
     """
-    for path in write_report(runs):
+    if not runs.is_dir():
+        raise DataError(f"{runs}: there is no such directory")
+    if (runs / "runs").is_dir():
+        record_again([*ITEMS.values()], runs)
+    for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:
         print(path)
 
 

@@ -11,7 +11,7 @@ from bipolar.figures import save_all
 from bipolar.files import write_json
 from bipolar.lab.data import DataError
 from bipolar.lab.paper.execution import Executor
-from bipolar.lab.paper.experiment import Computation, Item, Outcome, Results, Scale, Training
+from bipolar.lab.paper.experiment import SCALES, Computation, Item, Outcome, Results, Scale, Training
 from bipolar.lab.paper.trials import Trial, trial_of, with_seed
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.runs import RunConfig
@@ -32,11 +32,11 @@ class Reproduction:
         self, items: Sequence[Item], scale: Scale, out: Path, data_dir: Path | None = None, seeds: int | None = None
     ) -> None:
         self.items, self.scale, self.out, self.data_dir, self.seeds = items, scale, out, data_dir, seeds
-        for item in items:
-            self._check_scale(item)
 
     def run(self, executor: Executor) -> list[Path]:
         """Does what is left to do; returns the paths of the results."""
+        for item in self.items:
+            self._check_scale(item)
         for item in self.items:
             if isinstance(item, Computation) and not self.done(item):
                 print(f"{item.name}: {item.title}", flush=True)
@@ -46,7 +46,7 @@ class Reproduction:
             executor(left, self.data_dir, self._record_all_with)
         for item in self.items:
             if isinstance(item, Training):
-                self._record(item)
+                self.record(item)
         return [path for item in self.items for path in self.paths(item)]
 
     def done(self, item: Item) -> bool:
@@ -109,10 +109,10 @@ class Reproduction:
             if isinstance(item, Training):
                 names = {t.directory for t in (*self._trials(item, 1).values(), *self._others(item))}
                 if trial.directory in names:
-                    self._record(item)
+                    self.record(item)
 
-    def _record(self, item: Training) -> None:
-        """Writes what there is of an item."""
+    def record(self, item: Training) -> None:
+        """Writes what there is of an item, if there is anything."""
         by_seed: dict[str, Results] = {}
         outcomes: dict[str, Outcome] = {}
         for seed in range(1, self._seeds(item) + 1):
@@ -142,6 +142,16 @@ class Reproduction:
         write_json(self._path(item), {**head, "published": item.published, **finite(values)})
         if item.draw is not None:
             save_all(item.draw(results), self.out / item.name)
+
+
+def record_again(items: Sequence[Item], directory: Path) -> None:
+    """Writes the records of all trainings in a directory anew, from what their runs have left there."""
+    for item in items:
+        if isinstance(item, Training):
+            record = read_record(directory / f"{item.name}.json")
+            for scale in SCALES if record is None else [record["scale"]]:
+                seeds = len(record.get("by_seed", {})) or None if record is not None else None
+                Reproduction([item], scale, directory, seeds=seeds).record(item)
 
 
 def _once(trials: Iterator[Trial]) -> list[Trial]:

@@ -1,5 +1,6 @@
 """The report as files: a page, Markdown, JSON."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ def write_report(directory: Path) -> list[Path]:
     _write(text, markdown(sections, decided))
     write_json(data, as_json(sections, decided))
     return [page, text, data]
+
+
+def write_markdown(directory: Path, path: Path) -> Path:
+    """Writes the report as Markdown elsewhere, with links to the pictures in the directory."""
+    figures = os.path.relpath(directory, path.parent)
+    _write(path, markdown(read_sections(directory), verdicts(directory), Path(figures).as_posix()))
+    return path
 
 
 def _write(path: Path, text: str) -> None:
