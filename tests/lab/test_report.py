@@ -273,6 +273,15 @@ def test_the_documentation_is_what_the_results_say(tmp_path: Path) -> None:
         made.unlink()
 
 
+def test_the_example_of_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/items.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(text.split("```python\n")[1].split("```")[0], "my_table.py", "exec"), {"__name__": "__main__"})  # noqa: S102
+    page = (tmp_path / "runs/patterns/report.html").read_text()
+    assert "Which units are flipped" in page
+    assert "halves" in page
+
+
 def test_a_network_and_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(symmetry.STEPS, "quick", 4)
     results = symmetry.compute("quick", None)

@@ -72,7 +72,9 @@ class Claim:
                 evidence.seeds(item)
                 if SCALES.index(evidence.scale(item)) < SCALES.index(self.least):
                     return Verdict("not decided", f"the scale {evidence.scale(item)} is too small to tell")
-            return self.decide(evidence)
+            verdict = self.decide(evidence)
+            scale = evidence.scale(self.items[0])
+            return verdict if scale == "paper" else Verdict(verdict.status, f"{verdict.reason} (scale: {scale})")
         except MissingError as error:
             return Verdict("not decided", str(error))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib
 
-from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.claims import CLAIMS
 from bipolar.lab.paper.comparison import Table
 from bipolar.lab.paper.experiment import SCALES, Item, Results
@@ -82,9 +81,14 @@ def results_of(record: Mapping[str, Any]) -> list[Results]:
     return list(by_seed.values()) if by_seed else [record["results"]]
 
 
-def read_sections(directory: Path) -> list[Section]:
+def read_records(directory: Path, items: Mapping[str, Item]) -> dict[str, Mapping[str, Any]]:
+    """The records of items in a directory."""
+    return {name: record for name in items if (record := read_record(directory / f"{name}.json")) is not None}
+
+
+def read_sections(directory: Path, items: Mapping[str, Item]) -> list[Section]:
     """A section for each item that has a record in a directory."""
-    records = {name: record for name in ITEMS if (record := read_record(directory / f"{name}.json")) is not None}
+    records = read_records(directory, items)
     evidence = Evidence(records)
     return [
         Section(
@@ -94,15 +98,15 @@ def read_sections(directory: Path) -> list[Section]:
             item.tables(results_of(records[name])) if item.tables else (),
             _svg(item, results_of(records[name])),
         )
-        for name, item in ITEMS.items()
+        for name, item in items.items()
         if name in records
     ]
 
 
-def verdicts(directory: Path) -> list[Decided]:
-    """All claims, decided by the records in a directory."""
-    records = {name: record for name in ITEMS if (record := read_record(directory / f"{name}.json")) is not None}
-    return [Decided(claim, claim.verdict(Evidence(records))) for claim in CLAIMS]
+def verdicts(directory: Path, items: Mapping[str, Item]) -> list[Decided]:
+    """The claims about some items, decided by the records in a directory."""
+    evidence = Evidence(read_records(directory, items))
+    return [Decided(claim, claim.verdict(evidence)) for claim in CLAIMS if set(claim.items) <= set(items)]
 
 
 def _svg(item: Item, results: Sequence[Results]) -> bytes | None:

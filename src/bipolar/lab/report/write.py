@@ -1,6 +1,7 @@
 """The report as files: a page, Markdown, JSON."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,32 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bipolar.files import replacing, write_json
 from bipolar.lab.data import DataError
+from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.comparison import Table
+from bipolar.lab.paper.experiment import Item
 from bipolar.lab.report.content import Decided, Section, read_sections, verdicts
 
+#: For whoever has not read the paper.
+INTRODUCTION = (
+    "Eidnes & Nøkland, [Shifting Mean Activation Towards Zero with Bipolar Activation "
+    "Functions](https://arxiv.org/abs/1709.04054), 2018, flip an activation function on every second unit of a "
+    "layer: f(x) on one, -f(-x) on the next. The mean of the layer's output then moves to zero by itself. With "
+    "it they train recurrent networks of up to 144 layers without gates, and residual networks without batch "
+    "norm, where, they report, the plain activations diverge or need far lower learning rates.",
+    "",
+    "Three things to know when reading on. A bipolar network is a plain one with some weights' signs flipped, "
+    "and trains as that does; so what bipolarity changes is what the initialisation (LSUV) measures, not what "
+    "the network can learn. In the code released with the paper a skip connection is added in place, which "
+    "changes the gradient of ELU and not that of BELU; that is a reading of public code and a simulation, not a "
+    "proof of what happened. And a verdict from a small scale is one about small networks and short runs: the "
+    "paper's own have fifteen times as many parameters and a hundred times as many steps.",
+)
 STATUSES = ("reproduced", "not reproduced", "not decided")
 
 
-def write_report(directory: Path) -> list[Path]:
+def write_report(directory: Path, items: Mapping[str, Item] = ITEMS) -> list[Path]:
     """Writes ``report.html``, ``report.md`` and ``report.json`` from the records in a directory."""
-    sections, decided = read_sections(directory), verdicts(directory)
+    sections, decided = read_sections(directory, items), verdicts(directory, items)
     if not sections:
         raise DataError(f"{directory}: there is no result of bipolar reproduce here")
     page, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
@@ -29,7 +47,7 @@ def write_report(directory: Path) -> list[Path]:
 def write_markdown(directory: Path, path: Path) -> Path:
     """Writes the report as Markdown elsewhere, with links to the pictures in the directory."""
     figures = os.path.relpath(directory, path.parent)
-    _write(path, markdown(read_sections(directory), verdicts(directory), Path(figures).as_posix()))
+    _write(path, markdown(read_sections(directory, ITEMS), verdicts(directory, ITEMS), Path(figures).as_posix()))
     return path
 
 
@@ -57,7 +75,7 @@ def _scale(sections: list[Section]) -> str:
 
 def markdown(sections: list[Section], decided: list[Decided], figures: str | None = None) -> str:
     """The same as text. With ``figures``, where the pictures are, they are shown."""
-    lines = ["# The paper, reproduced", ""]
+    lines = ["# The paper, reproduced", "", *INTRODUCTION, ""]
     lines += [
         f"At the scale {_scale(sections)}: " + ", ".join(f"{n} {status}" for status, n in _counts(decided).items())
     ]
