@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -201,60 +202,59 @@ def test_a_figure_of_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (tmp_path / "figure3.svg").exists()
 
 
+@contextlib.contextmanager
+def one_is_killed(runs: Path, workers: Callable[[], list[int]]) -> Iterator[None]:
+    """Kills a worker as soon as any run has written something; that it did is asserted."""
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        while not killed:
+            if any(path.stat().st_size for path in runs.glob("*/metrics.jsonl")):
+                for pid in workers()[:1]:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+            os.sched_yield()
+
+    thread = threading.Thread(target=kill_one, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+    assert killed
+
+
 class TestManyProcesses:
-    def test_two_workers_and_one_that_is_killed(self, tmp_path: Path) -> None:
-        """The numbers are those of one process; a worker that is killed at work costs nothing but time."""
+    """The numbers are those of one process; a worker that is killed at work costs nothing but time."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def alone(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
         longer = {k: replace(c, max_steps=200) for k, c in tiny().runs("quick").items()}
-        item = replace(tiny(), runs=lambda _: longer)
-        alone = reproduce(item, tmp_path / "alone")
-        killed: list[Path] = []
+        request.cls.item = replace(tiny(), runs=lambda _: longer)
+        request.cls.expected = reproduce(request.cls.item, tmp_path_factory.mktemp("alone"))["results"]
 
-        def kill_one() -> None:
-            while not killed:
-                for path in (tmp_path / "together").glob("runs/*/metrics.jsonl"):
-                    children = active_children()
-                    if path.stat().st_size and children and children[0].pid:
-                        os.kill(children[0].pid, signal.SIGKILL)
-                        killed.append(path)
-                        return
-                os.sched_yield()
+    item: Training
+    expected: dict[str, Any]
 
-        thread = threading.Thread(target=kill_one)
-        thread.start()
-        together = reproduce(item, tmp_path / "together", in_processes(2))
-        thread.join()
-        assert killed
-        assert together["results"] == pytest.approx(alone["results"])
+    def test_two_workers_and_one_that_is_killed(self, tmp_path: Path) -> None:
+        with one_is_killed(tmp_path / "runs", lambda: [p.pid for p in active_children() if p.pid]):
+            together = reproduce(self.item, tmp_path, in_processes(2))
+        assert together["results"] == pytest.approx(self.expected)
 
     def test_ray_with_two_workers_and_one_that_is_killed(self, tmp_path: Path) -> None:
         ray = pytest.importorskip("ray")
-        longer = {k: replace(c, max_steps=200) for k, c in tiny().runs("quick").items()}
-        item = replace(tiny(), runs=lambda _: longer)
-        alone = reproduce(item, tmp_path / "alone")
-        killed: list[Path] = []
 
-        def kill_one() -> None:
-            while not killed:
-                for path in (tmp_path / "together").glob("runs/*/metrics.jsonl"):
-                    workers = [p for p in descendants() if "ray::_files_of" in command_of(p)]
-                    if path.stat().st_size and workers:
-                        os.kill(workers[0], signal.SIGKILL)
-                        killed.append(path)
-                        return
-                os.sched_yield()
+        def workers() -> list[int]:
+            return [pid for pid in descendants() if "ray::_files_of" in command_of(pid)]
 
-        thread = threading.Thread(target=kill_one)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Ray's own
             ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
             try:
-                thread.start()
-                together = reproduce(item, tmp_path / "together", on_ray(None))
+                with one_is_killed(tmp_path / "runs", workers):
+                    together = reproduce(self.item, tmp_path, on_ray(None))
             finally:
                 ray.shutdown()
-        thread.join()
-        assert killed
-        assert together["results"] == pytest.approx(alone["results"])
+        assert together["results"] == pytest.approx(self.expected)
 
     def test_the_parent_is_killed_and_called_again(self, tmp_path: Path) -> None:
         arguments = [sys.executable, "-m", "bipolar.lab", "reproduce", "table2", "--out", str(tmp_path / "killed")]

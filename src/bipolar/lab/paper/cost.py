@@ -10,7 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bipolar.lab.data import data_directory
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
+from bipolar.lab.paper.trials import task_of
 from bipolar.lab.training.images import ImageConfig, ImageModel
+from bipolar.lab.training.loop import seconds_per_step
 from bipolar.lab.training.runs import RunConfig
 from bipolar.lab.training.text import TextConfig, TextModel
 
@@ -90,9 +92,6 @@ def calibration() -> Calibration:
 
 
 def _fit(small: RunConfig, large: RunConfig) -> Callable[[Step], float]:
-    from bipolar.lab.paper.trials import task_of
-    from bipolar.lab.training.loop import seconds_per_step
-
     light, heavy = (seconds_per_step(task_of(config), config.machine) for config in (small, large))
     a, b = step_of(small), step_of(large)
     for_launch = light / a.launches  # a step of hardly any arithmetic

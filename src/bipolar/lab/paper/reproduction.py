@@ -109,9 +109,9 @@ class Reproduction:
             if isinstance(item, Training):
                 names = {t.directory for t in (*self._trials(item, 1).values(), *self._others(item))}
                 if trial.directory in names:
-                    self.record(item)
+                    self.record(item, picture=False)  # which takes longer than some runs: at the end
 
-    def record(self, item: Training) -> None:
+    def record(self, item: Training, picture: bool = True) -> None:
         """Writes what there is of an item, if there is anything."""
         by_seed: dict[str, Results] = {}
         outcomes: dict[str, Outcome] = {}
@@ -129,17 +129,22 @@ class Reproduction:
             "by_seed": by_seed,
             "runs": {name: {"config": o.config, "result": o.result, **o.provenance} for name, o in outcomes.items()},
         }
-        self._write(item, values, list(by_seed.values()))
+        self._write(item, values)
+        if picture:
+            self._draw(item, list(by_seed.values()))
 
     def _compute(self, item: Computation) -> None:
         start = time.perf_counter()
         results = finite(item.compute(self.scale, self.data_dir))
         seconds = round(time.perf_counter() - start, 1)
-        self._write(item, {"complete": True, "seconds": seconds, "results": results}, [results])
+        self._write(item, {"complete": True, "seconds": seconds, "results": results})
+        self._draw(item, [results])
 
-    def _write(self, item: Item, values: dict[str, Any], results: Sequence[Results]) -> None:
+    def _write(self, item: Item, values: dict[str, Any]) -> None:
         head = {"item": item.name, "title": item.title, "scale": self.scale, **provenance()}
         write_json(self._path(item), {**head, "published": item.published, **finite(values)})
+
+    def _draw(self, item: Item, results: Sequence[Results]) -> None:
         if item.draw is not None:
             save_all(item.draw(results), self.out / item.name)
 

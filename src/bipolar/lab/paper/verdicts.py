@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from bipolar.lab.paper.comparison import Cell, over
-from bipolar.lab.paper.experiment import SCALES, Scale
+from bipolar.lab.paper.experiment import SCALES, Results, Scale
 
 Status: TypeAlias = Literal["reproduced", "not reproduced", "not decided"]
 
@@ -23,6 +23,12 @@ class MissingError(Exception):
     """That a claim cannot be decided, because something is not there."""
 
 
+def results_of(record: Mapping[str, Any]) -> list[Results]:
+    """The results of each seed."""
+    by_seed = record.get("by_seed")
+    return list(by_seed.values()) if by_seed else [record["results"]]
+
+
 class Evidence:
     """The records of items, by name."""
 
@@ -36,7 +42,7 @@ class Evidence:
             raise MissingError(f"there are no runs of {item}")
         if not record.get("complete"):
             raise MissingError(f"the runs of {item} are not complete")
-        return list(record["by_seed"].values()) if "by_seed" in record else [record["results"]]
+        return results_of(record)
 
     def scale(self, item: str) -> Scale:
         scale: Scale = self.records[item]["scale"]

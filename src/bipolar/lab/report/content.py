@@ -1,19 +1,17 @@
 """What a report says, before it is a page."""
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
+from bipolar.figures import as_svg
 from bipolar.lab.paper.claims import CLAIMS
 from bipolar.lab.paper.comparison import Table
-from bipolar.lab.paper.experiment import SCALES, Item, Results
+from bipolar.lab.paper.experiment import SCALES, Item
 from bipolar.lab.paper.reproduction import read_record
-from bipolar.lab.paper.verdicts import Claim, Evidence, Verdict
+from bipolar.lab.paper.verdicts import Claim, Evidence, Verdict, results_of
 from bipolar.lab.training.journal import duration
 
 
@@ -32,14 +30,18 @@ class Section:
     item: Item
     record: Mapping[str, Any]
     claims: Sequence[Decided]
-    tables: Sequence[Table]
-    #: the picture as SVG, if there is one
-    svg: bytes | None
 
     @property
-    def svg_address(self) -> str:
-        """The picture as an address of its own: in an ``img`` nothing in it can run."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg or b"").decode()
+    def tables(self) -> Sequence[Table]:
+        return self.item.tables(results_of(self.record)) if self.item.tables else ()
+
+    @property
+    def picture(self) -> str | None:
+        """The picture as an address of its own, if there is one: in an ``img`` nothing in it can run."""
+        if self.item.draw is None:
+            return None
+        svg = as_svg(self.item.draw(results_of(self.record)), self.item.name)
+        return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
     @property
     def facts(self) -> dict[str, str]:
@@ -75,44 +77,13 @@ def _short(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{k} {v}" for k, v in parts.items() if v is not False)
 
 
-def results_of(record: Mapping[str, Any]) -> list[Results]:
-    """The results of each seed."""
-    by_seed = record.get("by_seed")
-    return list(by_seed.values()) if by_seed else [record["results"]]
-
-
-def read_records(directory: Path, items: Mapping[str, Item]) -> dict[str, Mapping[str, Any]]:
-    """The records of items in a directory."""
-    return {name: record for name in items if (record := read_record(directory / f"{name}.json")) is not None}
-
-
-def read_sections(directory: Path, items: Mapping[str, Item]) -> list[Section]:
-    """A section for each item that has a record in a directory."""
-    records = read_records(directory, items)
+def read(directory: Path, items: Mapping[str, Item]) -> tuple[list[Section], list[Decided]]:
+    """A section for each item that has a record in a directory; and the claims about the items, decided by them."""
+    records = {name: record for name in items if (record := read_record(directory / f"{name}.json")) is not None}
     evidence = Evidence(records)
-    return [
-        Section(
-            item,
-            records[name],
-            [Decided(claim, claim.verdict(evidence)) for claim in CLAIMS if claim.items[0] == name],
-            item.tables(results_of(records[name])) if item.tables else (),
-            _svg(item, results_of(records[name])),
-        )
-        for name, item in items.items()
-        if name in records
+    decided = [Decided(claim, claim.verdict(evidence)) for claim in CLAIMS if set(claim.items) <= set(items)]
+    sections = [
+        Section(items[name], record, [d for d in decided if d.claim.items[0] == name])
+        for name, record in records.items()
     ]
-
-
-def verdicts(directory: Path, items: Mapping[str, Item]) -> list[Decided]:
-    """The claims about some items, decided by the records in a directory."""
-    evidence = Evidence(read_records(directory, items))
-    return [Decided(claim, claim.verdict(evidence)) for claim in CLAIMS if set(claim.items) <= set(items)]
-
-
-def _svg(item: Item, results: Sequence[Results]) -> bytes | None:
-    if item.draw is None:
-        return None
-    file = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": item.name}):  # the same bytes for the same picture
-        item.draw(results).savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
+    return sections, decided

@@ -12,7 +12,7 @@ from bipolar.lab.data import DataError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.comparison import Table
 from bipolar.lab.paper.experiment import Item
-from bipolar.lab.report.content import Decided, Section, read_sections, verdicts
+from bipolar.lab.report.content import Decided, Section, read
 
 #: For whoever has not read the paper.
 INTRODUCTION = (
@@ -34,7 +34,7 @@ STATUSES = ("reproduced", "not reproduced", "not decided")
 
 def write_report(directory: Path, items: Mapping[str, Item] = ITEMS) -> list[Path]:
     """Writes ``report.html``, ``report.md`` and ``report.json`` from the records in a directory."""
-    sections, decided = read_sections(directory, items), verdicts(directory, items)
+    sections, decided = read(directory, items)
     if not sections:
         raise DataError(f"{directory}: there is no result of bipolar reproduce here")
     page, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
@@ -47,7 +47,7 @@ def write_report(directory: Path, items: Mapping[str, Item] = ITEMS) -> list[Pat
 def write_markdown(directory: Path, path: Path) -> Path:
     """Writes the report as Markdown elsewhere, with links to the pictures in the directory."""
     figures = os.path.relpath(directory, path.parent)
-    _write(path, markdown(read_sections(directory, ITEMS), verdicts(directory, ITEMS), Path(figures).as_posix()))
+    _write(path, markdown(*read(directory, ITEMS), Path(figures).as_posix()))
     return path
 
 
@@ -90,7 +90,7 @@ def markdown(sections: list[Section], decided: list[Decided], figures: str | Non
                 f"- {_escaped(d.claim.text)} **{d.verdict.status}**: {_escaped(d.verdict.reason)}. "
                 f"Decided thus: {_escaped(d.claim.rule)}."
             ]
-        if figures is not None and section.svg is not None:
+        if figures is not None and section.item.draw is not None:
             lines += ["", f"![{_escaped(section.item.title)}]({figures}/{section.item.name}.svg)"]
         for table in section.tables:
             lines += ["", _escaped(table.title), "", *_table(table)]
