@@ -17,6 +17,7 @@ from bipolar.activations import (
     BSiLU,
     BSoftplus,
 )
+from bipolar.folding import FoldingError, fold, unfold
 from bipolar.gain import gain, moments
 from bipolar.init import mirrored_
 from bipolar.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
@@ -24,6 +25,8 @@ from bipolar.probe import Probe, probe
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
 from bipolar.rnn import StackedRNN
+from bipolar.surgery import ConversionReport, convert
+from bipolar.symmetry import SymmetryReport, symmetry
 
 __version__ = "0.1.0"
 
@@ -41,10 +44,15 @@ __all__ = [
     "BSoftplus",
     "Bipolar",
     "CReLU",
+    "ConversionReport",
+    "FoldingError",
     "LSUVError",
     "LSUVReport",
     "Probe",
     "StackedRNN",
+    "SymmetryReport",
+    "convert",
+    "fold",
     "functional",
     "gain",
     "get_activation",
@@ -56,6 +64,8 @@ __all__ = [
     "moments",
     "probe",
     "register_activation",
+    "symmetry",
+    "unfold",
 ]
 
 

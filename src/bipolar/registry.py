@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from bipolar import activations, relatives
+from bipolar.channelwise import ChannelActivation
 
 _factories: dict[str, Callable[..., nn.Module]] = {
     # plain
@@ -105,3 +106,20 @@ def list_activations() -> list[str]:
         ['bcelu', 'belu', 'bgelu', 'bselu', 'celu', 'elu', 'gelu', 'selu']
     """
     return sorted(_factories)
+
+
+def name_of(activation: nn.Module) -> str | None:
+    """The name under which an activation with its default options is known, if it is one; else None.
+
+    Where the channels are and which are flipped does not count: whoever asks by name says so beside it.
+    """
+    for name, factory in _factories.items():
+        if factory is type(activation):
+            default = factory()
+            options = {key: getattr(activation, key, None) for key in getattr(default, "shown", ())}
+            if isinstance(default, ChannelActivation):
+                same = all(getattr(default, key) == value for key, value in options.items())
+            else:
+                same = repr(default) == repr(activation)
+            return name if same else None
+    return None

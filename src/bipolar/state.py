@@ -1,5 +1,6 @@
 """Looking into a model without leaving a trace in it."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -60,3 +61,8 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
     elif is_dataclass(values):
         yield from tensors_in(vars(values))
+
+
+def loaded(module: str, name: str) -> tuple[type, ...]:
+    """A class for ``isinstance``, if its module has been imported: no object can be of it before."""
+    return (getattr(sys.modules[module], name),) if module in sys.modules else ()
