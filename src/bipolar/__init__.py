@@ -21,6 +21,7 @@ from bipolar.folding import FoldingError, fold, unfold
 from bipolar.gain import gain, moments
 from bipolar.init import mirrored_
 from bipolar.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
+from bipolar.onnx import ExportError, export_onnx
 from bipolar.probe import Probe, probe
 from bipolar.registry import get_activation, list_activations, register_activation
 from bipolar.relatives import OPLU, CReLU
@@ -45,6 +46,7 @@ __all__ = [
     "Bipolar",
     "CReLU",
     "ConversionReport",
+    "ExportError",
     "FoldingError",
     "LSUVError",
     "LSUVReport",
@@ -52,6 +54,7 @@ __all__ = [
     "StackedRNN",
     "SymmetryReport",
     "convert",
+    "export_onnx",
     "fold",
     "functional",
     "gain",

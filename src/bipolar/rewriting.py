@@ -95,11 +95,16 @@ def _traced(owner: nn.Module, arguments: Arguments, training: bool) -> fx.Graph:
     names = list(inspect.signature(owner.forward).parameters)
     for name, node in zip(names, [n for n in graph.nodes if n.op == "placeholder"], strict=False):
         if name in fixed:
-            for user in list(node.users):  # that it has the value with which it was traced
-                graph.erase_node(user)
+            _erase_users(graph, node)  # the check that it has the value with which it was traced
             if name not in given:
                 graph.erase_node(node)
     return graph
+
+
+def _erase_users(graph: fx.Graph, node: fx.Node) -> None:
+    for user in list(node.users):
+        _erase_users(graph, user)
+        graph.erase_node(user)
 
 
 def _is_call(node: fx.Node, *names: str) -> bool:

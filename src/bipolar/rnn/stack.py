@@ -352,6 +352,41 @@ class StackedRNN(nn.Module):
                 state_dict[f"{prefix}bias_l{i}"] = state_dict.pop(ih) + state_dict.pop(hh)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    def to_torch(self) -> nn.RNN:
+        """The same as an ``nn.RNN``, which is a stack of tanh or ReLU layers without skips and dropout.
+
+        Examples::
+
+            >>> rnn = bipolar.StackedRNN(16, 32, num_layers=2, nonlinearity="relu", skip_every=None)
+            >>> rnn.to_torch()
+            RNN(16, 32, num_layers=2)
+        """
+        kinds = {nn.Tanh: "tanh", nn.ReLU: "relu"}
+        if type(self.activation) not in kinds:
+            raise ValueError(f"nonlinearity: an nn.RNN has tanh or relu, not {self.activation}; see bipolar.fold")
+        if any(self.blocks.has_skip(i) for i in range(self.num_layers)):
+            raise ValueError(f"skip_every: an nn.RNN has no skips, here skip_every={self.skip_every}")
+        for name in ("dropout", "recurrent_dropout"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: an nn.RNN has another kind of dropout; here it is {getattr(self, name)}")
+        like = cast(Tensor, self.weight_ih_l0)
+        rnn = nn.RNN(
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            kinds[type(self.activation)],
+            self.bias,
+            self.batch_first,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        state = dict(self.state_dict())
+        for i in range(self.num_layers if self.bias else 0):
+            state[f"bias_ih_l{i}"] = state.pop(f"bias_l{i}")
+            state[f"bias_hh_l{i}"] = torch.zeros_like(state[f"bias_ih_l{i}"])
+        rnn.load_state_dict(state)
+        return rnn.train(self.training)
+
     def _initial_state(self, x: Tensor, state: Tensor | None, batched: bool) -> Tensor:
         expected = (self.num_layers, x.size(1), self.hidden_size)
         if state is None:

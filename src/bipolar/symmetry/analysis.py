@@ -97,6 +97,8 @@ def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alte
             staying[site] = _explained(recording, units, site, conflict)
             if conflict.unit is None:
                 breaking[conflict.node] = conflict.reason
+            elif conflict.meeting is not None and not conflict.reason:
+                breaking[conflict.meeting] = "signs that have to differ meet here"
     changing = {site: calls for site, calls in units.items() if site not in staying}
     return Analysis(recording, solution, pattern, changing, staying, breaking)
 
@@ -176,9 +178,9 @@ def _explained(recording: Recording, units: dict[Site, list[ActivationCall]], si
     node = recording.nodes[conflict.node]
     if conflict.unit is None:
         return f"{node}: {conflict.reason}" if conflict.node != units[site][0].node else conflict.reason
-    if conflict.unit == site:
-        return "its channels have to have one sign"
     meeting = "" if conflict.meeting is None else f" at {recording.nodes[conflict.meeting]}"
+    if conflict.unit == site:
+        return f"some of its channels have to have one sign{meeting}"
     if conflict.reason:
         return f"it meets{meeting} {conflict.unit}, which stays as it is"
     return f"it meets{meeting} {conflict.unit}, which has another pattern"

@@ -102,7 +102,6 @@ class Recording(TorchFunctionMode):
         self._stack: list[_Frame] = []
         self._opaque = 0
         self._own = {*model.parameters(), *model.buffers()}
-        self._constants = {id(t) for m in model.modules() for t in tensors_in(list(vars(m).values()))}
 
     # What the rules use
 
@@ -118,8 +117,6 @@ class Recording(TorchFunctionMode):
             if known[1] == tensor._version:
                 return known[2]
             self.obstacles.append((self.node, "it was changed in place through a view of its memory"))
-        elif id(tensor) not in self._constants:
-            self.obstacles.append((self.node, "it takes a tensor that no torch function has made"))
         return (self.constant(tensor),)
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -205,7 +202,7 @@ class Recording(TorchFunctionMode):
         followed = [t for t in given if t.is_floating_point() and not self.is_own(t)]
         if name in _READS_VALUES:
             if followed or any(map(self.is_derived, given)):
-                self.obstacles.append((self.node, "the values of a tensor decide what runs"))
+                self.obstacles.append((self.node, "the values of a tensor are read, and may decide what runs"))
             return func(*args, **kwargs)
         before = {id(t): self.of(t) for t in followed if not self._is_weight(t)}
         output = func(*args, **kwargs)

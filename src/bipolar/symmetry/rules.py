@@ -109,8 +109,12 @@ def _pads(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any],
     if values.get("mode", "constant") != "constant":
         return _moves(recording, args, kwargs, output)
     x = values["input"]
-    unknowns = recording.of(x).to(torch.float64).expand(x.shape)
-    padded = nn.functional.pad(unknowns, values["pad"], value=-1).long()
+    pad = list(values["pad"])
+    sides = [any(pad[2 * i : 2 * i + 2]) for i in range(len(pad) // 2)][::-1]  # from the last dimension on
+    touched = [False] * (x.ndim - len(sides)) + sides
+    unknowns = recording.of(x)
+    unknowns = unknowns.expand([max(a, b * c) for a, b, c in zip(unknowns.shape, x.shape, touched, strict=True)])
+    padded = nn.functional.pad(unknowns.to(torch.float64), pad, value=-1).long()
     new = padded == -1
     padded[new] = PLUS if values.get("value") else recording.constraints.fresh(int(new.sum()))  # zero has any sign
     recording.give(output, _shrunk(padded))

@@ -1,0 +1,95 @@
+"""Export to ONNX: folded first, so that a runtime sees nothing but plain activations; and checked against onnxruntime."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bipolar.files import replacing
+from bipolar.folding import fold
+from bipolar.state import call, restored, tensors_in, unwrapped
+
+
+class ExportError(RuntimeError):
+    """A model was exported, but computes something else in onnxruntime."""
+
+
+def export_onnx(
+    model: nn.Module,
+    example: Any,
+    path: str | Path,
+    *,
+    tolerance: float = 1e-4,
+    **options: Any,
+) -> Path:
+    """Folds a model, exports it to an ONNX file, and makes sure that onnxruntime computes the same.
+
+    Where the symmetry holds (:func:`~bipolar.symmetry`), the graph has plain Relu or Elu nodes and no sign operations.
+    Needs ``pip install 'bipolar[onnx]'``.
+
+    Args:
+        model: any module; it is exported as it runs in evaluation mode
+        example: an input, as for :func:`~bipolar.lsuv_`; its first dimension is exported as a dynamic one where the
+            model allows it
+        path: the file to write; it appears, or is replaced, only if the check has passed
+        tolerance: by how much the outputs may differ, as a share of the largest. Default: 1e-4
+        **options: for :func:`torch.onnx.export`, such as ``opset_version``
+
+    Returns:
+        the path
+
+    Examples::
+
+        >>> model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(), nn.Linear(8, 2))
+        >>> bipolar.export_onnx(model, torch.randn(3, 4), "model.onnx")  # doctest: +SKIP
+        PosixPath('model.onnx')
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"export_onnx needs {error.name}: pip install 'bipolar[onnx]'") from None
+    path = Path(path)
+    folded = fold(unwrapped(model), example)
+    args, kwargs = _arguments(example)
+    with restored(folded), torch.no_grad():
+        folded.eval()
+        expected = [t for t in tensors_in(call(folded, example)) if isinstance(t, Tensor)]
+        options = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)} | options
+        program = torch.onnx.export(folded, args, kwargs=kwargs, **options)
+    assert program is not None  # noqa: S101 - without a file name there is one
+    with replacing(path) as temporary:
+        program.save(temporary)
+        session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
+        given = [t for t in tensors_in(example)]
+        names = [node.name for node in session.get_inputs()]
+        outputs = session.run(None, {name: t.detach().cpu().numpy() for name, t in zip(names, given, strict=True)})
+        for before, after in zip(expected, outputs, strict=True):
+            difference = float((torch.from_numpy(after) - before.cpu()).abs().max()) if before.numel() else 0.0
+            if not difference <= tolerance * max(1.0, float(before.abs().max())):
+                raise ExportError(
+                    f"{path}: onnxruntime differs from torch by {difference:.2g}, more than tolerance={tolerance:g}; "
+                    "nothing was written"
+                )
+    return path
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An example as positional and named arguments."""
+    if isinstance(example, dict) or hasattr(example, "keys"):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)) and not hasattr(example, "_fields"):
+        return tuple(example), {}
+    return (example,), {}
+
+
+def _dynamic(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The first dimension of every tensor, if the exporter finds that it can vary."""
+    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    return {
+        name: {0: torch.export.Dim.AUTO} if isinstance(value, Tensor) and value.ndim else None
+        for name, value in bound.items()
+    }
