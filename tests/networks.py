@@ -314,7 +314,13 @@ CASES: dict[str, Case] = {
     ),
     "instance norm": Case(
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 1), nn.InstanceNorm2d(8, affine=True), nn.ReLU(), nn.GroupNorm(8, 8), *head(8)
+            nn.Conv2d(3, 8, 1),
+            nn.InstanceNorm2d(8, affine=True),
+            nn.ReLU(),
+            nn.Conv2d(8, 6, 1),
+            nn.GroupNorm(6, 6),
+            nn.ReLU(),
+            *head(6),
         ),
         images,
         True,

@@ -297,7 +297,7 @@ def test_optimizer_of_a_stack() -> None:
 
 def test_an_optimizer_that_is_not_known_is_refused() -> None:
     class Strange(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
             for group in self.param_groups:
                 for p in group["params"]:
                     self.state[p]["third_moment"] = torch.ones_like(p)
@@ -389,7 +389,7 @@ def test_without_an_example() -> None:
         nn.Sequential(nn.Embedding(5, 6), nn.Linear(6, 6), bipolar.BReLU(dim=-1), nn.Linear(6, 2)),
     ):
         assert not bipolar_modules(bipolar.fold(model, strict=True))
-    with pytest.raises(ValueError, match="^example: no input for Sequential could be made up"):
+    with pytest.raises(ValueError, match=r"^example: no input for Sequential could be made up"):
         bipolar.fold(nn.Sequential(nn.Unflatten(1, (5, 7)), nn.Linear(7, 4), bipolar.BReLU()))
 
 

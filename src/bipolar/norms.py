@@ -89,8 +89,7 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     calls = neighbours.calls_of(name)
     if not calls:
         return None
-    before = neighbours.layer(neighbours.maker(calls[0]))
-    alone = len(calls) == 1 and neighbours.sharers(calls[0]) == 1
+    before = neighbours.layer(neighbours.maker(calls[0])) if len(calls) == neighbours.sharers(calls[0]) == 1 else None
     if not is_batch_norm(norm) or norm.running_mean is None:
         added = _with_bias(before) if before is not None else ""
         return Removal(nn.Identity(), "dropped: what it does depends on each input and cannot be folded" + added)
@@ -98,7 +97,7 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     if _is_fresh(norm):
         return Removal(nn.Identity(), "dropped: it was fresh" + (_with_bias(before) if before is not None else ""))
     scale, shift = _affine(norm)
-    if before is not None and alone:
+    if before is not None:
         _scale_outputs(before, scale, shift)
         return Removal(nn.Identity(), f"folded into {_name(neighbours, before)}")
     takers = neighbours.takers(calls[0])

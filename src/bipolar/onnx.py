@@ -1,4 +1,4 @@
-"""Export to ONNX: folded first, so that a runtime sees nothing but plain activations; and checked against onnxruntime."""
+"""Export to ONNX: folded first, so that a runtime sees plain activations alone; and checked against onnxruntime."""
 
 import inspect
 from pathlib import Path
@@ -58,15 +58,14 @@ def export_onnx(
     with restored(folded), torch.no_grad():
         folded.eval()
         expected = [t for t in tensors_in(call(folded, example)) if isinstance(t, Tensor)]
-        options = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)} | options
-        program = torch.onnx.export(folded, args, kwargs=kwargs, **options)
-    assert program is not None  # noqa: S101 - without a file name there is one
+        defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
+        program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
     with replacing(path) as temporary:
         program.save(temporary)
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
-        given = [t for t in tensors_in(example)]
         names = [node.name for node in session.get_inputs()]
-        outputs = session.run(None, {name: t.detach().cpu().numpy() for name, t in zip(names, given, strict=True)})
+        given = (t.detach().cpu().numpy() for t in tensors_in(example))
+        outputs = session.run(None, dict(zip(names, given, strict=True)))
         for before, after in zip(expected, outputs, strict=True):
             difference = float((torch.from_numpy(after) - before.cpu()).abs().max()) if before.numel() else 0.0
             if not difference <= tolerance * max(1.0, float(before.abs().max())):

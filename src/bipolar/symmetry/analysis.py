@@ -143,7 +143,7 @@ def channel_dim(calls: list[ActivationCall]) -> int | None:
             return None
         here = {dims[0], dims[0] - len(call.shape)}
         candidates = here if candidates is None else candidates & here
-    return next((dim for dim in (1, -1, *sorted(candidates or ())) if dim in (candidates or ())), None)
+    return next((dim for dim in (1, -1, *sorted(candidates or (), reverse=True)) if dim in (candidates or ())), None)
 
 
 def _signs(calls: list[ActivationCall], call: ActivationCall, pattern: Pattern) -> Tensor:

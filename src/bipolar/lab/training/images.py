@@ -6,10 +6,9 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -25,6 +24,9 @@ from bipolar.lsuv import lsuv_
 from bipolar.models.oriented_response_net import Encoding, OrientedResponseNet
 from bipolar.models.wide_resnet import Norm, Shortcut, WideResNet
 from bipolar.pattern import Pattern
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 #: The paper's easing in: this many steps, or a tenth of a run that is too short for it.
 EASE_IN, EASE_IN_SHARE = 2000, 0.1
@@ -148,7 +150,7 @@ class ImageTask(Task):
         self.order = torch.empty(0, dtype=torch.int64)
         self.last: dict[str, Any] | None = None
 
-    def setup(self, fabric: Fabric) -> None:
+    def setup(self, fabric: "Fabric") -> None:
         c = self.config
         if c.batch_size % fabric.world_size:
             raise DataError(f"--batch-size {c.batch_size}: {fabric.world_size} processes cannot share it evenly")

@@ -8,11 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor, nn
 
 from bipolar.files import locked, write_json
@@ -21,6 +19,9 @@ from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Divergence, Guard
 from bipolar.lab.training.journal import Journal, duration
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 #: Steps that are timed before a run says how long it will take; the first few are slower and do not count.
 WARM_UP, TIMED = 2, 5
@@ -43,10 +44,12 @@ class Machine:
     def several(self) -> bool:
         return self.devices * self.num_nodes > 1
 
-    def fabric(self) -> Fabric:
+    def fabric(self) -> "Fabric":
         for name in ("devices", "num_nodes"):
             if getattr(self, name) < 1:
                 raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+        from lightning_fabric import Fabric  # which takes two seconds, and not every command trains
+
         try:
             return Fabric(
                 accelerator=self.accelerator,
@@ -84,7 +87,7 @@ class Task(ABC):
     optimizer: torch.optim.Optimizer
 
     @abstractmethod
-    def setup(self, fabric: Fabric) -> None:
+    def setup(self, fabric: "Fabric") -> None:
         """Makes model, optimizer and data, for this process."""
 
     @property
@@ -149,7 +152,9 @@ def train(
         return _train(task, config, out, length, fabric, show)
 
 
-def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric: Fabric, show: bool) -> dict[str, Any]:
+def _train(
+    task: Task, config: dict[str, Any], out: Path, length: Length, fabric: "Fabric", show: bool
+) -> dict[str, Any]:
     model, optimizer = task.model, task.optimizer
     chief = fabric.is_global_zero
     checkpoints = Checkpoints(out / "checkpoints")
@@ -265,7 +270,7 @@ def _train(task: Task, config: dict[str, Any], out: Path, length: Length, fabric
     return result
 
 
-def _load(task: Task, guard: Guard, fabric: Fabric, saved: dict[str, Any]) -> None:
+def _load(task: Task, guard: Guard, fabric: "Fabric", saved: dict[str, Any]) -> None:
     task.model.load_state_dict(saved["model"])
     task.optimizer.load_state_dict(saved["optimizer"])
     task.load_state_dict(saved["task"])
@@ -279,7 +284,7 @@ def _load(task: Task, guard: Guard, fabric: Fabric, saved: dict[str, Any]) -> No
             torch.cuda.set_rng_state(states["cuda"], fabric.device)
 
 
-def _rng_states(fabric: Fabric) -> dict[str, Tensor]:
+def _rng_states(fabric: "Fabric") -> dict[str, Tensor]:
     """The states of torch's generators, of all processes."""
     states = {"cpu": torch.get_rng_state()}
     if fabric.device.type == "cuda":
@@ -287,18 +292,18 @@ def _rng_states(fabric: Fabric) -> dict[str, Tensor]:
     return {name: of_all_processes(state, fabric) for name, state in states.items()}
 
 
-def of_all_processes(state: Tensor, fabric: Fabric) -> Tensor:
+def of_all_processes(state: Tensor, fabric: "Fabric") -> Tensor:
     """The tensors of all processes, one a row."""
     rows = cast(Tensor, fabric.all_gather(state)) if fabric.world_size > 1 else state
     return rows.reshape(fabric.world_size, -1).cpu()
 
 
-def of_process(rows: Tensor, fabric: Fabric) -> Tensor:
+def of_process(rows: Tensor, fabric: "Fabric") -> Tensor:
     """This process's row. A copy: a generator takes no view."""
     return rows[fabric.global_rank].clone()
 
 
-def _together(fabric: Fabric, value: Tensor, asked: bool) -> tuple[float, bool]:
+def _together(fabric: "Fabric", value: Tensor, asked: bool) -> tuple[float, bool]:
     """The mean of a value over all processes, and whether any of them was asked to stop: they have to stop as one."""
     if fabric.world_size == 1:
         return float(value.detach()), asked
@@ -351,10 +356,10 @@ def is_chief() -> bool:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """A model as it was before fabric set it up."""
-    return model.module if isinstance(model, _FabricModule) else model
+    return cast(nn.Module, model.module) if type(model).__module__.startswith("lightning_fabric") else model
 
 
-def mean_over_processes(fabric: Fabric, value: Tensor) -> float:
+def mean_over_processes(fabric: "Fabric", value: Tensor) -> float:
     return float(cast(Tensor, fabric.all_reduce(value.detach(), reduce_op="mean")))
 
 

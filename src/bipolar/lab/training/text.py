@@ -4,10 +4,9 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from bipolar.gain import Statistic
@@ -20,6 +19,9 @@ from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared,
 from bipolar.models.char_rnn import Cell, CharRNN
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class TextTask(Task):
         self.offset = 0
         self.validations: list[float] = []
 
-    def setup(self, fabric: Fabric) -> None:
+    def setup(self, fabric: "Fabric") -> None:
         c = self.config
         world = fabric.world_size
         if c.batch_size % world:
