@@ -7,8 +7,10 @@ import sys
 import venv
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,5 +119,24 @@ def test_every_pin_satisfies_its_range() -> None:
 def test_the_examples_of_the_readme_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(examples) == 2
-    exec(compile(examples[number], "README.md", "exec"), {})  # noqa: S102 - our own README
+    names: dict[str, Any] = {}
+    exec(compile(examples[number], "README.md", "exec"), names)  # noqa: S102 - our own README
+    if number == 0:  # what the text says that each of them says
+        plain, model, batch = names["plain"], names["model"], names["batch"]
+        assert plain.fold_report.holds
+        assert torch.equal(plain.eval()(batch), model.eval()(batch))
+        print(model.conversion_report, names["report"])
     assert capsys.readouterr().out
+
+
+def test_the_example_of_a_builder_runs(tmp_path: Path) -> None:
+    """From batch norm to ONNX; its two networks have learned something."""
+    result = run(
+        sys.executable, ROOT / "examples/batch_of_four.py", "--steps", "400", "--out", tmp_path / "digits.onnx"
+    )
+    assert result.returncode == 0, result.stderr
+    errors = [float(number) for number in re.findall(r"([\d.]+) %", result.stdout)]
+    assert len(errors) == 2
+    assert all(error < 60 for error in errors), result.stdout
+    assert "outputs equal to the last bit: True" in result.stdout
+    assert path.stat().st_size > 10_000

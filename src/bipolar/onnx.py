@@ -1,6 +1,9 @@
 """Export to ONNX: folded first, so that a runtime sees plain activations alone; and checked against onnxruntime."""
 
+import contextlib
 import inspect
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,8 @@ def export_onnx(
         folded.eval()
         expected = [t for t in tensors_in(call(folded, example)) if isinstance(t, Tensor)]
         defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
-        program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
+        with _quiet("torch.onnx._internal.exporter._registration"):  # which misses torchvision
+            program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
     with replacing(path) as temporary:
         program.save(temporary)
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
@@ -74,6 +78,18 @@ def export_onnx(
                     "nothing was written"
                 )
     return path
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Without the warnings of a logger."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

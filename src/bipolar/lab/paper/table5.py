@@ -29,10 +29,10 @@ def base(scale: Scale, network: Literal["wrn", "orn"]) -> ImageConfig:
             data="cifar10",
             model=ImageModel(network, 28, 1),
             search=True,
-            max_epochs=5,
+            max_epochs=3,
             train_images=10_000,
             test_images=2_000,
-            patience=200,
+            patience=80,
             checkpoint_every=50,
         )
     return ImageConfig(
