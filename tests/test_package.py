@@ -131,9 +131,8 @@ def test_the_examples_of_the_readme_run(number: int, capsys: pytest.CaptureFixtu
 
 def test_the_example_of_a_builder_runs(tmp_path: Path) -> None:
     """From batch norm to ONNX; its two networks have learned something."""
-    result = run(
-        sys.executable, ROOT / "examples/batch_of_four.py", "--steps", "400", "--out", tmp_path / "digits.onnx"
-    )
+    path = tmp_path / "digits.onnx"
+    result = run(sys.executable, ROOT / "examples/batch_of_four.py", "--steps", "400", "--out", path)
     assert result.returncode == 0, result.stderr
     errors = [float(number) for number in re.findall(r"([\d.]+) %", result.stdout)]
     assert len(errors) == 2
