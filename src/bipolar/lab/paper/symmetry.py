@@ -2,27 +2,27 @@
 
 With S = diag(+1, -1, ...) a bipolar activation is S f(S x). Put S W S for W and S b for b, and the S cancel wherever
 everything between the activations commutes with them; Adam and dropout do. Here pairs of networks, a bipolar one and
-its plain twin, are trained side by side in double precision on the same batches with the same dropout: a residual
-convolution network and a recurrent stack of 36 layers. And the same with a max pooling or a LayerNorm between, neither
-of which commutes with S: there the two part.
+its plain twin by :func:`bipolar.fold`, are trained side by side in double precision on the same batches with the same
+dropout: a residual convolution network and a recurrent stack of 36 layers. And the same with a max pooling or a
+LayerNorm between, neither of which commutes with S: there the two part.
 """
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 import torch.nn.functional as tF
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+import bipolar
 from bipolar.figures import FLIPPED, KEPT
 from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Computation, Results, Scale
 from bipolar.models import CharRNN, WideResNet
-from bipolar.pattern import signs
 
 STEPS = {"quick": 30, "small": 100, "paper": 300}
 SEED = 1
@@ -37,23 +37,15 @@ class Twins:
     loss: Callable[[nn.Module, int], Tensor]
 
 
-def flip(tensor: Tensor, *dims: int) -> Tensor:
-    """With the signs of every second entry of some dimensions changed."""
-    for dim in dims:
-        sign = signs(tensor.size(dim), dtype=tensor.dtype)
-        tensor = tensor * sign.view(-1, *[1] * (tensor.ndim - 1 - dim))
-    return tensor
-
-
 class Between(nn.Module):
     """A residual network with something before its stages."""
 
-    def __init__(self, network: WideResNet, between: nn.Module) -> None:
+    def __init__(self, network: nn.Module, between: nn.Module) -> None:
         super().__init__()
         self.network, self.between = network, between
 
     def forward(self, images: Tensor) -> Tensor:
-        n = self.network
+        n = cast(WideResNet, self.network)
         x = n.activation(n.stages(self.between(n.stem(images))))
         output: Tensor = n.head(x.mean(dim=(2, 3)))
         return output
@@ -62,15 +54,8 @@ class Between(nn.Module):
 def convolutional(between: nn.Module) -> Twins:
     """A residual network of 10 layers, on random images."""
 
-    def build(activation: str) -> WideResNet:
-        return WideResNet(10, 1, activation=activation, dropout=0.3).double()
-
-    model, plain = build("brelu"), build("relu")
-    state = {}
-    for name, p in model.state_dict().items():
-        outward, inward = not name.startswith("head"), p.ndim > 1 and not name.startswith("stem")
-        state[name] = flip(p, *([0] if outward else []), *([1] if inward else []))
-    plain.load_state_dict(state)
+    model = WideResNet(10, 1, dropout=0.3).double()
+    plain = bipolar.fold(model, strict=True)
     data = torch.Generator().manual_seed(SEED)
     images = torch.randn(8, 16, 3, 12, 12, generator=data, dtype=torch.float64)
     labels = torch.randint(10, (8, 16), generator=data)
@@ -83,15 +68,12 @@ def convolutional(between: nn.Module) -> Twins:
 
 def recurrent(norm: bool) -> Twins:
     """A stack of 36 layers with skips and all three dropouts, on random text; with a LayerNorm before the decoder."""
-    rates: dict[str, Any] = {"dropout": 0.1, "recurrent_dropout": 0.1, "block_dropout": 0.1}
-    model = CharRNN(20, 16, 36, nonlinearity="belu", **rates).double()
-    plain = CharRNN(20, 16, 36, nonlinearity="elu", **rates).double()
+    model = CharRNN(20, 16, 36, dropout=0.1, recurrent_dropout=0.1, block_dropout=0.1).double()
     model.initialise(generator=torch.Generator().manual_seed(SEED))
-    dims = {"embedding": (1,), "decoder.weight": (1,), "decoder.bias": ()}
-    plain.load_state_dict({name: flip(p, *dims.get(name, (0, 1)[: p.ndim])) for name, p in model.state_dict().items()})
+    plain = bipolar.fold(model, strict=True)
     if norm:
         for network in (model, plain):
-            network.decoder = nn.Sequential(nn.LayerNorm(16), network.decoder).double()  # type: ignore[assignment]
+            network.decoder = nn.Sequential(nn.LayerNorm(16), cast(nn.Module, network.decoder)).double()
     text = torch.randint(20, (8, 13, 8), generator=torch.Generator().manual_seed(SEED))
 
     def loss(network: nn.Module, step: int) -> Tensor:
