@@ -27,7 +27,7 @@ class Wish:
 
     @classmethod
     def of(cls, unit: Hashable, node: int, unknowns: Tensor, signs: Tensor) -> "Wish":
-        pairs = torch.stack(torch.broadcast_tensors(unknowns, signs.long())).flatten(1).unique(dim=1)
+        pairs = torch.stack(torch.broadcast_tensors(unknowns, signs.long())).view(2, -1).unique(dim=1)
         return cls(unit, node, tuple((unknown, sign) for unknown, sign in pairs.t().tolist()))
 
 
@@ -62,7 +62,7 @@ class Constraints:
         return torch.arange(start, start + count).view(shape)
 
     def equate(self, a: Tensor, b: Tensor, node: int) -> None:
-        pairs = torch.stack(torch.broadcast_tensors(a, b)).flatten(1)
+        pairs = torch.stack(torch.broadcast_tensors(a, b)).view(2, -1)
         pairs = pairs[:, pairs[0] != pairs[1]].unique(dim=1)
         fixed = (pairs == PLUS).any(0)
         self.plus(pairs[:, fixed], node, "it meets what comes from outside the model and stays as it is")

@@ -63,7 +63,10 @@ def _creates(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, An
 
 def _chooses(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """torch.where: one or the other, so both have the same signs."""
-    _adds(recording, args[1:3], {}, output)
+    if len(args) == 3:
+        _adds(recording, args[1:], {}, output)
+    else:
+        unknown(recording, args, kwargs, output)
 
 
 def _even(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -141,6 +144,8 @@ def _adds(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any],
 
 def _multiplies(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """A factor of sign +1 changes nothing, and a parameter is left as it is; x times y is not followed."""
+    if kwargs.get("rounding_mode") is not None:
+        return unknown(recording, args, kwargs, output)
     values = [*args[:2], *(kwargs[name] for name in ("input", "other") if name in kwargs)]
     tensors = [value for value in values if isinstance(value, Tensor)]
     followed = []
@@ -151,21 +156,22 @@ def _multiplies(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str,
             followed.append(value)
     divides = recording.nodes[-1].function.startswith(("div", "true_div", "__truediv__"))
     if len(followed) > 1 or (divides and followed and followed[0] is not values[0]):
-        ask_for_plus(recording, followed, output, "it multiplies two signals")
-        return
+        return ask_for_plus(recording, followed, output, "it multiplies two signals")
     carrier = followed[0] if followed else max(tensors, key=lambda t: recording.of(t).numel())
     unknowns = recording.of(carrier)
     recording.give(output, unknowns.view((1,) * (output.ndim - unknowns.ndim) + unknowns.shape))
+    return None
 
 
 def _averages(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """A sum over dimensions along which the signs have to be the same."""
-    x = args[0]
+    x = args[0] if args else kwargs["input"]
     dims = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-    keep = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-    chosen = [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims or range(x.ndim))]
+    if dims is None or isinstance(dims, bool) or dims in ((), []):
+        dims = range(x.ndim)
+    chosen = [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims)]
     unknowns = recording.constraints.uniform(recording.of(x), chosen, recording.node)
-    if not keep:
+    if output.ndim != x.ndim:
         for dim in sorted(chosen, reverse=True):
             unknowns = unknowns.squeeze(dim)
     recording.give(output, unknowns)
