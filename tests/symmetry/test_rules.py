@@ -21,7 +21,7 @@ HOLDS: dict[str, Callable[[Tensor], Tensor]] = {
     "another order": lambda h: h.flip(1)[:, torch.tensor([3, 1, 2, 0, 5, 4])],
     "an expansion": lambda h: h.unsqueeze(0).expand(3, -1, -1)[1],
     "a difference to the mean of the batch": lambda h: h - h.mean(0),
-    "the deviation over the batch": lambda h: h / h.std(0, True, True),
+    "the deviation over the batch": lambda h: h / (h.std(0, True, True) + 0.1),
     "a norm over channels": lambda h: h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6),
     "unit length": lambda h: tF.normalize(h, dim=1),
     "ones that are multiplied": lambda h: h * torch.ones_like(h),
