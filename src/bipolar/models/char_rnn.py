@@ -10,7 +10,7 @@ from bipolar.lsuv import LSUVReport, lsuv_rnn_
 from bipolar.models.hub import HubMixin
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
-from bipolar.rnn.stack import evaluating
+from bipolar.rnn.circumstances import evaluating
 
 Cell: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
 

@@ -1,8 +1,7 @@
 """StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -17,11 +16,11 @@ from bipolar.pattern import Pattern, check_pattern, signs
 from bipolar.registry import get_activation
 from bipolar.rnn import reference, scan, wavefront
 from bipolar.rnn.blocks import Blocks
+from bipolar.rnn.circumstances import Weights, evaluating, is_eager, under_autocast, without_autocast
 from bipolar.rnn.derivative import kernel_of
 from bipolar.rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
 
 Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
-Weights: TypeAlias = Sequence[tuple[Tensor, Tensor, Tensor | None]]
 
 #: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
 WIDE = 512
@@ -218,7 +217,7 @@ class StackedRNN(nn.Module):
                 f"got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 3
-        x, state, weights = _under_autocast(input, state, self.layers())
+        x, state, weights = under_autocast(input, state, self.layers())
         x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
         if not x.size(0):
             raise ValueError(f"input: expected at least one time step, got shape {tuple(input.shape)}")
@@ -237,7 +236,7 @@ class StackedRNN(nn.Module):
                 recurrent_dropout=self.recurrent_dropout,
                 block_dropout=self.block_dropout,
             )
-        with _without_autocast(x):
+        with without_autocast(x):
             output, h = self._run(x, h, weights, noise)
         if not batched:
             return output.squeeze(1), h.squeeze(1)
@@ -272,7 +271,7 @@ class StackedRNN(nn.Module):
     def _runner(self, x: Tensor, state: Tensor, weights: Weights) -> "partial[tuple[Tensor, Tensor]]":
         """The backend for this input."""
         kernel = kernel_of(self.activation)
-        if self.backend == "reference" or kernel is None or not _is_eager(x, state, *weights[0]):
+        if self.backend == "reference" or kernel is None or not is_eager(x, state, *weights[0]):
             return partial(reference.run, f=self.activation)
         wide = self.hidden_size >= WIDE if self.backend == "auto" else self.backend == "scan"
         run = scan.run if wide else wavefront.run
@@ -313,10 +312,10 @@ class StackedRNN(nn.Module):
                 f"input: expected (batch, {self.input_size}) or ({self.input_size},), got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 2
-        x, state, weights = _under_autocast(input, state, self.layers())
+        x, state, weights = under_autocast(input, state, self.layers())
         x = x if batched else x.unsqueeze(0)
         h = self._initial_state(x.unsqueeze(0), state, batched)
-        with _without_autocast(x), evaluating(self.activation):
+        with without_autocast(x), evaluating(self.activation):
             output, last = self._step(x, h, weights)
         return (output, last) if batched else (output.squeeze(0), last.squeeze(1))
 
@@ -452,41 +451,3 @@ def _activation(
     if not isinstance(output, Tensor) or output.shape != like.shape:
         raise ValueError(f"nonlinearity: expected a function that keeps the shape of its input, got {nonlinearity!r}")
     return f
-
-
-@contextlib.contextmanager
-def evaluating(f: Any) -> Iterator[None]:
-    """Has an activation, or any module, in evaluation mode: without randomness of its own."""
-    modules = [m for m in f.modules() if m.training] if isinstance(f, nn.Module) else []
-    try:
-        for module in modules:
-            module.training = False
-        yield
-    finally:
-        for module in modules:
-            module.training = True
-
-
-def _without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
-    kind = x.device.type
-    available = torch.amp.is_autocast_available(kind)
-    return torch.autocast(kind, enabled=False) if available else contextlib.nullcontext()
-
-
-def _under_autocast(input: Tensor, state: Tensor | None, weights: Weights) -> tuple[Tensor, Tensor | None, Weights]:
-    """Everything in the precision that autocast asks for, if it is on."""
-    kind = input.device.type
-    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
-        return input, state, weights
-    dtype = torch.get_autocast_dtype(kind)
-    lower = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
-    return input.to(dtype), None if state is None else state.to(dtype), lower
-
-
-def _is_eager(*tensors: Tensor | None) -> bool:
-    """Whether a hand-written backward pass can be used: not for export, forward-mode, or a transform of torch.func."""
-    return not (
-        torch.compiler.is_exporting()
-        or torch._C._are_functorch_transforms_active()
-        or any(t is not None and torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in tensors)
-    )
