@@ -102,6 +102,24 @@ def test_by_tracing_it_finds_channels_in_an_unusual_place() -> None:
     assert bipolar.convert(CASES["features last, after a permutation"].build(), example=images()).act.dim == -1
 
 
+def test_an_activation_whose_channels_move_is_left() -> None:
+    class Wandering(nn.Module):
+        """One activation, after a convolution and on (batch, time, features)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.conv, self.linear = nn.ReLU(), nn.Conv2d(3, 6, 1), nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.act(self.conv(x)).flatten(2).transpose(1, 2)
+            out: Tensor = self.act(self.linear(x))
+            return out
+
+    converted = bipolar.convert(Wandering(), example=images())
+    assert isinstance(converted.act, nn.ReLU)
+    assert "give each place its own" in converted.conversion_report["act"].note
+
+
 def test_mapping() -> None:
     class Own(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -149,6 +167,7 @@ def test_functions_become_modules() -> None:
     assert not torch.equal(converted.train()(x), converted(x))
     unseen = bipolar.convert(model).conversion_report
     assert not unseen.rows
+    assert "not seen without an example" in str(unseen)
     converted.load_state_dict(model.state_dict())
 
 
@@ -310,7 +329,6 @@ def test_norms_are_removed_without_an_example_where_one_can_be_made_up() -> None
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), *head(8))
     converted = bipolar.convert(model, remove_norm="batch")
     assert isinstance(converted[1], nn.Identity)
-    assert "not seen without an example" in str(converted.conversion_report)
     strange = nn.Sequential(nn.Unflatten(1, (5, 7)), nn.BatchNorm1d(5), nn.Linear(7, 2))
     with pytest.raises(ValueError, match=r"^example: no input for Sequential"):
         bipolar.convert(strange, remove_norm="batch")

@@ -17,7 +17,7 @@ from bipolar.registry import get_activation
 from bipolar.rewriting import RewritingError, rewritten
 from bipolar.rnn import StackedRNN
 from bipolar.state import unwrapped
-from bipolar.symmetry.analysis import channel_dim
+from bipolar.symmetry.analysis import channel_dim, disagree
 from bipolar.symmetry.guess import example_for
 from bipolar.symmetry.recording import ActivationCall, Recording, Site, record
 from bipolar.symmetry.rules import LEFT_ALONE
@@ -128,13 +128,12 @@ def convert(
         model = copy.deepcopy(model)
     conversion = _Conversion(model, activations, pattern)
     doomed = [(name, m) for name, m in model.named_modules() if isinstance(m, NORMS) and _chosen(remove_norm, name, m)]
-    if example is None and doomed:
-        example = example_for(model, None)
-        conversion.functions_seen = False
-    recording = None if example is None else record(model, example)
-    if recording is not None:
+    if example is not None or doomed:
+        recording = record(model, example_for(model, example))
         conversion.remove_norms(doomed, recording)
         conversion.recorded_activations(recording)
+    else:
+        conversion.report.notes.append("Functions such as F.relu are not seen without an example.")
     conversion.activation_modules()
     conversion.finish()
     return conversion.model
@@ -153,7 +152,6 @@ class _Conversion:
         self.model = model
         self.activations, self.pattern = activations, pattern
         self.report = ConversionReport()
-        self.functions_seen = True
         self._names = [name for name, _ in model.named_modules()]
         self._rows: dict[str, list[ConversionRow]] = {}
         self._done: set[nn.Module] = set()
@@ -180,19 +178,21 @@ class _Conversion:
             sites.setdefault(call.site, []).append(call)
         functions: dict[str, dict[int, nn.Module]] = {}
         before: dict[str, list[Twin]] = {}
+        exposed_owners = set()
         for site, calls in sites.items():
             module = self.model.get_submodule(site.owner)
             exposed = any(id(recording.nodes[call.node]) in self._exposed for call in calls) and calls[0].twin.inplace
             dim = -1 if isinstance(module, StackedRNN) else channel_dim(calls)
             kind = type(module) if site.number is None and not isinstance(module, StackedRNN) else None
             made, why = self._made(calls[0].twin, kind, dim, site.owner, exposed)
+            if made is not None and disagree(calls):
+                made, why = None, "its channels are now in one dimension, now in another: give each place its own"
+            exposed_owners |= {site.owner} if exposed else set()
             note = "out of place, or it would change the residual stream now" if exposed else ""
             if site.number is not None:
-                if self.functions_seen and (made is not None or exposed):
+                if made is not None or exposed:
                     functions.setdefault(site.owner, {})[site.number] = made or calls[0].twin.out_of_place().plain()
                     before.setdefault(site.owner, []).append(calls[0].twin)
-                elif exposed:
-                    self._say(site.owner, f"{calls[0].twin.name}()", LEFT, "IT WORKS IN PLACE ON A RESIDUAL STREAM")
                 continue
             self._done.add(module)
             if made is None:
@@ -208,7 +208,8 @@ class _Conversion:
             try:
                 made = rewritten(module, recording.arguments[owner], new, count)
             except RewritingError as error:
-                self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}")
+                danger = "; one works in place on a residual stream now" if owner in exposed_owners else ""
+                self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
                 continue
             self.model = replaced(self.model, module, made)
             self._done |= {part for activation in new.values() for part in activation.modules()}
@@ -240,8 +241,6 @@ class _Conversion:
         order = {name: place for place, name in enumerate(self._names)}
         for name in sorted(self._rows, key=lambda name: order.get(name, -1)):
             self.report.rows += self._rows[name]
-        if not self.functions_seen:
-            self.report.notes.append("Functions such as F.relu are not seen without an example.")
         remember_activation(self.model)
         self.model.conversion_report = self.report  # type: ignore[assignment]
 

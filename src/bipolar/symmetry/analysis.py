@@ -132,18 +132,25 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
 
 
 def channel_dim(calls: list[ActivationCall]) -> int | None:
-    """The dimension of the channels, for all calls of an activation; None if they do not agree, or none is told.
+    """The dimension of the channels, for all calls of an activation; None if it is not known.
 
     1 if that fits, as it is for convolutions and everywhere in torch, else -1.
     """
-    candidates: set[int] | None = None
-    for call in calls:
-        dims = [dim for dim, size in enumerate(call.unknowns.shape) if size > 1]
-        if len(dims) != 1:
-            return None
-        here = {dims[0], dims[0] - len(call.shape)}
-        candidates = here if candidates is None else candidates & here
-    return next((dim for dim in (1, -1, *sorted(candidates or (), reverse=True)) if dim in (candidates or ())), None)
+    known = [dims for call in calls if (dims := _channel_dims(call))]
+    common = set.intersection(*known) if len(known) == len(calls) else set()
+    return next((dim for dim in (1, -1, *sorted(common, reverse=True)) if dim in common), None)
+
+
+def disagree(calls: list[ActivationCall]) -> bool:
+    """Whether the channels are in one dimension at one call, and in another at another."""
+    known = [dims for call in calls if (dims := _channel_dims(call))]
+    return bool(known) and not set.intersection(*known)
+
+
+def _channel_dims(call: ActivationCall) -> set[int]:
+    """The one dimension along which its signs may vary, counted from the front and from the back."""
+    dims = [dim for dim, size in enumerate(call.unknowns.shape) if size > 1]
+    return {dims[0], dims[0] - len(call.shape)} if len(dims) == 1 else set()
 
 
 def _signs(calls: list[ActivationCall], call: ActivationCall, pattern: Pattern) -> Tensor:
