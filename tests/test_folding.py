@@ -393,6 +393,19 @@ def test_without_an_example() -> None:
         bipolar.fold(nn.Sequential(nn.Unflatten(1, (5, 7)), nn.Linear(7, 4), bipolar.BReLU()))
 
 
+def test_what_did_not_run_is_named() -> None:
+    model = ValueDependent()
+    assert "was not looked at: large." in bipolar.symmetry(model, torch.randn(3, 4)).summary()
+    attention = nn.MultiheadAttention(4, 2)
+    assert not bipolar.symmetry(attention, (torch.randn(3, 1, 4),) * 3).notes
+
+
+def test_outputs_that_are_not_numbers() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), bipolar.BReLU(), nn.Linear(6, 2))
+    nn.init.constant_(model[2].bias, float("nan"))
+    assert isinstance(bipolar.fold(model)[1], nn.ReLU)
+
+
 def test_nothing_to_fold() -> None:
     plain = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     assert bipolar.symmetry(nn.Linear(4, 2)).summary().startswith("No activation here")

@@ -49,14 +49,8 @@ class Analysis:
             flipped = 0 if node.signs is None else int((self.solution.of(node.signs) == -1).sum())
             reason = self.breaking.get(number, "") or reasons.get(number, "")
             rows.append(SymmetryRow(node.module, node.function, flipped, number in self.breaking, reason))
-        notes = []
-        idle = [
-            name
-            for name, module in self.recording.model.named_modules()
-            if not self.recording.called[name] and any(True for _ in module.parameters(recurse=False))
-        ]
-        if idle and not any(self.recording.called[name.rpartition(".")[0]] for name in idle):
-            notes.append(f"Not called on this example, and so not looked at: {', '.join(idle)}.")
+        idle = self.recording.idle()
+        notes = [f"Did not run on this example, and was not looked at: {', '.join(idle)}."] if idle else []
         return SymmetryReport({str(site): sites[site] for site in order}, rows, notes)
 
 

@@ -103,6 +103,17 @@ class Recording(TorchFunctionMode):
         self._opaque = 0
         self._own = {*model.parameters(), *model.buffers()}
 
+    def idle(self) -> list[str]:
+        """The modules with parameters that did not run."""
+        whole = {part for m in self.model.modules() if rules.rule_of(m) is not None for part in m.modules()}
+        return [
+            name
+            for name, module in self.model.named_modules()
+            if not self.called[name]
+            and module not in whole
+            and any(p not in self.weights for p in module.parameters(recurse=False))
+        ]
+
     # What the rules use
 
     @property
