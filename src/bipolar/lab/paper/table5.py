@@ -32,7 +32,7 @@ def base(scale: Scale, network: Literal["wrn", "orn"]) -> ImageConfig:
             max_epochs=3,
             train_images=10_000,
             test_images=2_000,
-            patience=80,
+            patience=160,
             checkpoint_every=50,
         )
     return ImageConfig(
