@@ -191,7 +191,7 @@ def test_a_function_in_place_changes_what_comes_after_it() -> None:
 def test_what_fx_cannot_trace() -> None:
     model, x = Dynamic(), torch.randn(3, 4)
     converted = bipolar.convert(model, example=x)
-    assert str(converted.act) == "BReLU(dim=1)"
+    assert str(converted.act) == "BReLU(dim=-1)"
     rows = {row.name: row for row in converted.conversion_report}
     assert rows["(model)"].after == "left"
     assert rows["(model)"].note.startswith("functions not seen: torch.fx cannot trace it")

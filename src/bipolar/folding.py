@@ -1,21 +1,20 @@
 r"""Folding: a bipolar network as the plain one that computes the same, by flipping the signs of weights; and back."""
 
-import copy
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from bipolar.optimizer_state import carry_over
+from bipolar.comparing import difference, outputs_of
+from bipolar.optimizer_state import Partners, carry_over
+from bipolar.parts import copied, remember_activation, replaced, set_activation
 from bipolar.pattern import Pattern
-from bipolar.registry import name_of
-from bipolar.rewriting import rewritten
+from bipolar.rewriting import rewrite_
 from bipolar.rnn import StackedRNN
-from bipolar.state import call, restored, tensors_in, unwrapped
+from bipolar.state import unwrapped
 from bipolar.symmetry.analysis import Analysis, Goal, analyse, channel_dim
 from bipolar.symmetry.guess import example_for
 from bipolar.symmetry.recording import ActivationCall
-from bipolar.twins import of_module
 
 
 class FoldingError(RuntimeError):
@@ -45,7 +44,7 @@ def fold(
         example: an input, as for :func:`~bipolar.lsuv_`. Default: one is made up, if the first layer says enough
         strict: raise a :class:`FoldingError` if an activation has to stay bipolar. Default: ``False``
         optimizer: the model's optimiser: from now on it is that of the folded model, with its state flipped alike, and
-            training goes on as if nothing had happened
+            training goes on as if nothing had happened. Gradients are not taken along: fold between two steps
 
     Examples::
 
@@ -79,7 +78,7 @@ def unfold(
 
         >>> plain = nn.Sequential(nn.Linear(4, 8), nn.ELU(), nn.Linear(8, 2))
         >>> bipolar.unfold(plain)[1]
-        BELU(alpha=1.0, dim=1)
+        BELU(alpha=1.0, dim=-1)
     """
     return _flipped(model, example, "bipolar", pattern, strict, optimizer)
 
@@ -128,90 +127,73 @@ def _flipped(
 ) -> nn.Module:
     original = unwrapped(model)
     if isinstance(original, StackedRNN):
-        changed, signs = _stack_alone(original, goal, pattern, strict)
-        names = {name: f"rnn.{name}" for name, _ in original.named_parameters()}
+        changed, partners = _stack_alone(original, goal, pattern, strict)
     else:
-        changed, signs = _changed(original, example_for(original, example), goal, pattern, strict)
-        names = {name: name for name, _ in original.named_parameters()}
+        changed, partners = _changed(original, example_for(original, example), goal, pattern, strict)
     if optimizer is not None:
-        new = dict(changed.named_parameters())
-        carry_over(
-            optimizer,
-            {p: (new[names[name]], signs.get(names[name])) for name, p in original.named_parameters()},
-        )
+        carry_over(optimizer, partners)
     return changed
 
 
 def _changed(
     original: nn.Module, example: Any, goal: Goal, pattern: Pattern, strict: bool
-) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A changed copy of a model, and the signs with which its parameters were multiplied, by name."""
-    changed = copy.deepcopy(original)
+) -> tuple[nn.Module, Partners]:
+    """A changed copy of a model; and for each of its parameters the new one, with the signs of its flip."""
+    changed = copied(original)
     analysis = analyse(changed, example, goal, pattern)
     report = analysis.report()
     if strict and not report.holds:
         raise FoldingError(f"model: {type(original).__name__} keeps activations as they are. {report.summary()}")
     flips = dict(analysis.flips())
-    signs = {name: flips[p] for name, p in changed.named_parameters() if p in flips}
+    partners: Partners = {
+        old: (new, flips.get(new)) for old, new in zip(original.parameters(), changed.parameters(), strict=True)
+    }
     with torch.no_grad():
         for tensor, sign in flips.items():
             tensor.mul_(sign)
     changed = _with_other_activations(changed, analysis, goal)
-    _compare(original, changed, example, any_sign=bool(analysis.recording.states))
+    flipped_states = any("states" in note for note in analysis.recording.notes)
+    found = difference(outputs_of(original, example), outputs_of(changed, example), 1e-4, any_sign=flipped_states)
+    if found:
+        raise FoldingError(
+            f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
+            " Does it compute something that no torch function shows, or draw random numbers?"
+        )
     remember_activation(changed)
     changed.fold_report = report  # type: ignore[assignment]
-    return changed, signs
+    return changed, partners
 
 
-def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, dict[str, Tensor]]:
+def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, Partners]:
     """A stack between two layers that take up its signs, which are then put around it."""
     like = cast(Tensor, rnn.weight_ih_l0)
-    between = _Alone(copy.deepcopy(rnn)).to(like)
+    between = _Alone(rnn).to(like)
     with torch.no_grad():
         between.before.bias.fill_(1)
         between.after.weight.fill_(1)
     example = torch.ones(2, 1, rnn.input_size, dtype=like.dtype, device=like.device)
-    changed, signs = _changed(between, example, goal, pattern, strict)
+    changed, partners = _changed(between, example, goal, pattern, strict)
     before, after = cast(nn.Linear, changed.before), cast(nn.Linear, changed.after)
     made = SignedRNN(cast(nn.Module, changed.rnn), before.bias.detach().clone(), after.weight.detach()[0].clone())
     made.training = rnn.training
     made.fold_report = changed.fold_report
-    return made, signs
-
-
-def set_activation(rnn: StackedRNN, activation: nn.Module) -> None:
-    """Gives a stack another activation."""
-    rnn.activation, rnn.nonlinearity = activation, name_of(activation)
-    rnn.pattern = getattr(activation, "pattern", rnn.pattern)
-
-
-def remember_activation(model: nn.Module) -> None:
-    """Has the configuration that a model is saved with tell the activation that it has now, where there is one."""
-    config = getattr(model, "_hub_mixin_config", None)
-    names = {name_of(module) for module in model.modules() if of_module(module) is not None}
-    for key in ("activation", "nonlinearity"):
-        if isinstance(config, dict) and key in config and len(names) == 1:
-            config[key] = names.pop()
+    return made, partners
 
 
 def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) -> nn.Module:
-    functional: dict[str, dict[int, nn.Module]] = {}
+    functions: dict[str, dict[int, nn.Module]] = {}
     for site, calls in analysis.changing.items():
         module = model.get_submodule(site.owner)
         made = _other(calls, goal, analysis.pattern)
-        made.train(module.training)
         if site.number is not None:
-            functional.setdefault(site.owner, {})[site.number] = made
+            functions.setdefault(site.owner, {})[site.number] = made.train(module.training)
         elif isinstance(module, StackedRNN):
             set_activation(module, made)
         else:
             model = replaced(model, module, made)
-    # from the innermost out: what is written anew has to find what is within it
-    for owner in sorted(functional, key=lambda name: -name.count(".") if name else 1):
-        count = 1 + max(c.site.number or 0 for c in analysis.recording.activations if c.site.owner == owner)
-        module = model.get_submodule(owner)
-        made = rewritten(module, analysis.recording.arguments[owner], functional[owner], count)
-        model = replaced(model, module, made)
+    recording = analysis.recording
+    for owner, new in functions.items():
+        rewrite_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
     return model
 
 
@@ -223,34 +205,4 @@ def _other(calls: list[ActivationCall], goal: Goal, pattern: Pattern) -> nn.Modu
     return twin.bipolar(-1 if stacked else channel_dim(calls) or 0, pattern)
 
 
-def replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """The model with a module replaced, wherever it stands."""
-    if old is model:
-        return new
-    for parent in model.modules():
-        for name, child in parent._modules.items():
-            if child is old:
-                parent._modules[name] = new
-    return model
-
-
-def _compare(original: nn.Module, changed: nn.Module, example: Any, any_sign: bool) -> None:
-    """Makes sure that both compute the same; but where there are states, their signs are the model's own affair."""
-    outputs = []
-    for model in (original, changed):
-        with restored(model), torch.no_grad():
-            model.eval()
-            outputs.append([t for t in tensors_in(call(model, example)) if t.is_floating_point()])
-    for before, after in zip(*outputs, strict=True):
-        finite = before[before.isfinite()]
-        tolerance = 1e-4 * float(finite.abs().max()) if finite.numel() else 0.0
-        same = torch.allclose(before, after, atol=tolerance, equal_nan=True)
-        if not same and not (any_sign and torch.allclose(before.abs(), after.abs(), atol=tolerance, equal_nan=True)):
-            raise FoldingError(
-                f"model: {type(original).__name__} and its changed version differ by "
-                f"{float((before - after).abs().max()):.2g} on the example; does it compute something that no torch "
-                "function shows, or draw random numbers?"
-            )
-
-
-__all__ = ["FoldingError", "SignedRNN", "fold", "replaced", "unfold"]
+__all__ = ["FoldingError", "SignedRNN", "fold", "unfold"]

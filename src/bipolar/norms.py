@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bipolar.symmetry.recording import Node, Recording
+from bipolar.symmetry.recording import Key, Node, Recording
 
 #: Without instance norm, which torch derives from batch norm.
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -48,40 +48,54 @@ class Removal:
 
 
 class Neighbours:
-    """Who makes the tensors of a recorded pass, and who takes them."""
+    """Who makes the tensors of a recorded pass in evaluation mode, and who takes them."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self._makers: dict[tuple[int, int], Node] = {}
-        self._takers: dict[tuple[int, int], list[Node]] = {}
-        for node in recording.nodes:
+        self.nodes = [node for node in recording.nodes if not node.training]
+        self._makers: dict[Key, Node] = {}
+        self._takers: dict[Key, list[Node]] = {}
+        for node in self.nodes:
             for key in node.inputs:
                 self._takers.setdefault(key, []).append(node)
             for key in node.outputs:
                 self._makers.setdefault(key, node)
 
     def maker(self, node: Node) -> Node | None:
-        """Of the first tensor that a node takes."""
-        return self._makers.get(node.inputs[0]) if node.inputs else None
+        """Of the first tensor that a node takes, if nobody else takes it."""
+        return self._makers.get(node.inputs[0]) if len(self._takers[node.inputs[0]]) == 1 else None
 
-    def sharers(self, node: Node) -> int:
-        """How many nodes take what this one takes first, itself included."""
-        return len(self._takers.get(node.inputs[0], [])) if node.inputs else 0
+    def taker(self, node: Node) -> Node | None:
+        """The only one that takes what a node makes."""
+        takers = self._takers.get(node.outputs[0], [])
+        return takers[0] if len(takers) == 1 else None
 
-    def takers(self, node: Node) -> list[Node]:
-        return self._takers.get(node.outputs[0], []) if node.outputs else []
-
-    def calls_of(self, name: str, *functions: str) -> list[Node]:
-        """The nodes of a module; of some functions only, if any are named."""
-        return [n for n in self.recording.nodes if n.module == name and (not functions or n.function in functions)]
+    def calls_of(self, name: str) -> list[Node]:
+        return [node for node in self.nodes if node.module == name]
 
     def layer(self, node: Node | None) -> nn.Module | None:
-        """The linear or convolution layer that a node is the only call of."""
-        if node is None or self.recording.called[node.module] != 1:
+        """The linear or convolution layer that a node is the only call of, with a weight that nobody else uses."""
+        if node is None or len(self.calls_of(node.module)) != 1:
             return None
         module = self.recording.model.get_submodule(node.module)
-        plain = type(module) is nn.Linear or type(module).__module__ == "torch.nn.modules.conv"
-        return module if plain and node.function != "pad" else None
+        weight = module._parameters.get("weight")
+        known = type(module) is nn.Linear or type(module).__module__ == "torch.nn.modules.conv"
+        if not known or weight is None or module._forward_pre_hooks or node.shape is None:
+            return None
+        if isinstance(module, nn.Linear) and len(node.shape) != 2:  # its features are not a batch norm's channels
+            return None
+        uses = sum(key[0] == id(weight) for other in self.nodes for key in other.inputs)
+        homes = sum(p is weight for m in self.recording.model.modules() for p in m._parameters.values())
+        return module if uses == homes == 1 else None
+
+    def exposed(self, node: Node) -> set[int]:
+        """The nodes, by id, that would work on memory of others if this one handed on what it is given."""
+        storage = self.recording.storage
+        taken, made = storage.get(node.inputs[0]), storage.get(node.outputs[0])
+        others = [n for n in self.nodes if n is not node and any(storage.get(key) == taken for key in n.inputs)]
+        if not others and taken not in self.recording.given:
+            return set()
+        return {id(n) for n in self.nodes if any(storage.get(key) == made for key in n.inputs)}
 
 
 def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None:
@@ -89,19 +103,21 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     calls = neighbours.calls_of(name)
     if not calls:
         return None
-    before = neighbours.layer(neighbours.maker(calls[0])) if len(calls) == neighbours.sharers(calls[0]) == 1 else None
+    alone = len(calls) == 1
+    before = neighbours.layer(neighbours.maker(calls[0])) if alone else None
     if not is_batch_norm(norm) or norm.running_mean is None:
         added = _with_bias(before) if before is not None else ""
         return Removal(nn.Identity(), "dropped: what it does depends on each input and cannot be folded" + added)
     norm = cast(_BatchNorm, norm)
+    if cast(Tensor, norm.running_mean).is_meta:
+        raise ValueError(f"model: {name} is on the meta device, and has no statistics that could be folded")
     if _is_fresh(norm):
         return Removal(nn.Identity(), "dropped: it was fresh" + (_with_bias(before) if before is not None else ""))
     scale, shift = _affine(norm)
     if before is not None:
         _scale_outputs(before, scale, shift)
         return Removal(nn.Identity(), f"folded into {_name(neighbours, before)}")
-    takers = neighbours.takers(calls[0])
-    after = neighbours.layer(takers[0]) if len(calls) == len(takers) == 1 else None
+    after = neighbours.layer(neighbours.taker(calls[0])) if alone else None
     if after is not None and _is_unpadded(after):
         _scale_inputs(after, scale, shift)
         return Removal(nn.Identity(), f"folded into {_name(neighbours, after)}")
@@ -111,9 +127,9 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
 
 
 def _is_fresh(norm: _BatchNorm) -> bool:
+    """Whether it has not seen a batch; its scale may have been set to zero, as some do in residual blocks."""
     mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
-    fresh = not mean.any() and bool((variance == 1).all())
-    return fresh and (not norm.affine or (bool((norm.weight == 1).all()) and not norm.bias.any()))
+    return not norm.num_batches_tracked and not mean.any() and bool((variance == 1).all())
 
 
 @torch.no_grad()

@@ -1,29 +1,34 @@
 """The state of an optimiser, carried over to a model with flipped weights."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+#: For each parameter the new one, and the signs with which it was multiplied, if it was.
+Partners: TypeAlias = dict[Tensor, tuple[Tensor, Tensor | None]]
+
 #: What changes its sign with the gradient, or with the weight; and what is the same for either.
 _SIGNED = frozenset(("momentum_buffer", "exp_avg", "grad_avg", "prev", "ax"))
-_UNSIGNED = frozenset(
-    ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum", "exp_inf", "step_size", "row_var", "col_var")
-)
+_UNSIGNED = frozenset(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum", "exp_inf", "step_size")) | {
+    *("step", "row_var", "col_var", "variance", "mu_product", "eta", "mu")
+}
 
 
-def carry_over(optimizer: torch.optim.Optimizer, partners: Mapping[Tensor, tuple[Tensor, Tensor | None]]) -> None:
-    """Makes an optimiser that of other parameters: for each of its own the new one, and the signs of the flip."""
+def carry_over(optimizer: torch.optim.Optimizer, partners: Partners) -> None:
+    """Makes an optimiser that of other parameters."""
     own = [p for group in optimizer.param_groups for p in group["params"]]
     if any(p not in partners for p in own):
         raise ValueError("optimizer: it has parameters that are not the model's")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer: the history of LBFGS is not kept by parameter, and cannot be carried over")
     states: dict[Tensor, dict[str, Any]] = {}
     for p in own:
         if p in optimizer.state:
             target, sign = partners[p]
             states[target] = {
-                key: _flipped(optimizer, key, value, p, sign) for key, value in optimizer.state[p].items()
+                key: value if sign is None else _flipped(optimizer, key, value, sign)
+                for key, value in optimizer.state[p].items()
             }
     for group in optimizer.param_groups:
         group["params"] = [partners[p][0] for p in group["params"]]
@@ -31,10 +36,10 @@ def carry_over(optimizer: torch.optim.Optimizer, partners: Mapping[Tensor, tuple
     optimizer.state.update(states)
 
 
-def _flipped(optimizer: torch.optim.Optimizer, key: str, value: Any, parameter: Tensor, sign: Tensor | None) -> Any:
-    if sign is None or not isinstance(value, Tensor) or key in _UNSIGNED or value.numel() == 1 != parameter.numel():
+def _flipped(optimizer: torch.optim.Optimizer, key: str, value: Any, sign: Tensor) -> Any:
+    if key in _UNSIGNED or value is None or isinstance(value, (bool, int, float)):
         return value
-    if key in _SIGNED:
+    if key in _SIGNED and isinstance(value, Tensor):
         return value * sign.to(value)
     raise ValueError(
         f"optimizer: whether {key!r} of {type(optimizer).__name__} changes its sign with the weights is not known; "

@@ -1,19 +1,24 @@
 """Activations that a module calls as functions, replaced: its forward is traced by torch.fx and written anew.
 
-Only the module that makes the calls is traced, not those within it, and not the model around it.
+Only the module that makes the calls is traced, not those within it, and not the model around it. It stays what it was,
+an object of its class with all it has, but with another forward.
 """
 
 import copy
+import importlib
 import inspect
-from collections.abc import Mapping
+import random
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch.fx.graph import CodeGen
-from torch.fx.proxy import TraceError
 
 from bipolar.state import tensors_in
-from bipolar.twins import of_call
+from bipolar.twins import Twin, of_call
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -29,129 +34,147 @@ class _Shallow(fx.Tracer):
         return True
 
 
-def rewritten(owner: nn.Module, arguments: Arguments, activations: Mapping[int, nn.Module], count: int) -> nn.Module:
-    """The same module with other activations in the place of those that it calls as functions, by their number.
+def rewrite_(owner: nn.Module, calls: Sequence[Arguments], activations: Mapping[int, nn.Module], count: int) -> None:
+    """Puts other activations in the place of those that a module calls as functions, by their number.
 
-    ``arguments`` are those of a call in which there were ``count`` activations. A dropout that is called as a function
-    becomes a module, because traced code would forget whether the model trains.
+    ``calls`` are the arguments with which it was called, with ``count`` activations each. Arguments other than tensors
+    have to be those; another raises an error. A dropout that is called as a function becomes a module, because traced
+    code would forget whether the model trains.
     """
-    graph = _trace(owner, arguments, count)
-    made = fx.GraphModule(owner, graph, class_name=type(owner).__name__)
-    for name, child in owner.named_children():
-        if name not in made._modules:
-            made.add_module(name, child)
-    for name, parameter in owner.named_parameters(recurse=False):
-        if name not in made._parameters:
-            made.register_parameter(name, parameter)
-    made.train(owner.training)
+    graph, dropouts = _trace(owner, calls, count)
     for number, node in enumerate(_activations(graph)):
         if number in activations:
-            _replace(made, node, _free_name(made, f"activation{number + 1}"), activations[number])
-    for number, node in enumerate(_calls(graph, "dropout")):
-        p: Any = (*node.args, 0.5)[1] if "p" not in node.kwargs else node.kwargs["p"]
-        _replace(made, node, _free_name(made, f"dropout{number + 1}"), nn.Dropout(p))
-    made.recompile()
-    return made
+            _replace(owner, graph, node, f"activation{number + 1}", activations[number])
+    for number, node in enumerate(dropouts):
+        _replace(owner, graph, node, f"dropout{number + 1}", nn.Dropout(_dropout(node)[0]).train(owner.training))
+    code = graph.python_code("self")
+    original = getattr(type(owner), "_rewritten_from", type(owner))
+    modules = {name: value.__name__ for name, value in code.globals.items() if isinstance(value, ModuleType)}
+    names = {name: value for name, value in code.globals.items() if name not in modules}
+    owner.__class__ = _with_forward(original, code.src, names, modules)
 
 
-def check(owner: nn.Module, arguments: Arguments, count: int) -> None:
-    """Raises a :class:`RewritingError` if a module cannot be written anew."""
-    _trace(owner, arguments, count)
+def check(owner: nn.Module, calls: Sequence[Arguments], count: int, twins: Iterable[Twin] = ()) -> None:
+    """Raises a :class:`RewritingError` if a module cannot be written anew, or one of its activations not replaced."""
+    for twin in twins:
+        if twin.name in ("prelu", "rrelu"):
+            raise RewritingError(f"it calls {twin.name} as a function, which is not the same as the module")
+    _trace(owner, calls, count)
 
 
-def _trace(owner: nn.Module, arguments: Arguments, count: int) -> fx.Graph:
-    graphs = [_traced(owner, arguments, training) for training in (not owner.training, owner.training)]
-    shapes = [[(n.op, str(n.target), _fixed(n)) for n in graph.nodes] for graph in graphs]
-    if shapes[0] != shapes[1]:
+def _with_forward(
+    original: type[nn.Module], source: str, names: dict[str, Any], modules: dict[str, str]
+) -> type[nn.Module]:
+    """A class with another forward, whose objects can be copied and pickled."""
+    namespace = names | {name: importlib.import_module(module) for name, module in modules.items()}
+    exec(compile(source, f"<{original.__name__}, rewritten>", "exec"), namespace)  # noqa: S102 - what fx has traced
+
+    def reduce(self: nn.Module, protocol: Any) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        return _rebuilt, (original, source, names, modules), self.__dict__
+
+    members = {"forward": namespace["forward"], "__reduce_ex__": reduce, "_rewritten_from": original}
+    return type(original.__name__, (original,), members | {"__module__": original.__module__})
+
+
+def _rebuilt(*code: Any) -> nn.Module:
+    made = _with_forward(*code)
+    return made.__new__(made)
+
+
+def _trace(owner: nn.Module, calls: Sequence[Arguments], count: int) -> tuple[fx.Graph, list[fx.Node]]:
+    """The graph, and those calls of dropout in it that are switched on in training and off otherwise."""
+    fixed = [_fixed_arguments(owner, arguments) for arguments in calls]
+    if any(other != fixed[0] for other in fixed):
+        raise RewritingError(f"it is called with different arguments that are not tensors: {fixed[0]}, and others")
+    present, other = (_traced(owner, fixed[0], training) for training in (owner.training, not owner.training))
+    pairs = list(zip(present.nodes, other.nodes, strict=False))
+    if len(present.nodes) != len(other.nodes) or any(_shape(a) != _shape(b) for a, b in pairs):
         raise RewritingError("its forward runs differently in training, which traced code would forget")
-    found = len(_activations(graphs[1]))
+    found = len(_activations(present))
     if found != count:
         raise RewritingError(f"it calls {count} activations, but {found} when it is traced")
-    return graphs[1]
+    return present, [a for a, b in pairs if _is_dropout(a) and _dropout(a)[1] != _dropout(b)[1]]
 
 
-def _fixed(node: fx.Node) -> str:
-    """What is written into a call; but for dropout, which is replaced by a module."""
-    return "" if _is_call(node, "dropout") else str((node.args[1:], node.kwargs))
+def _shape(node: fx.Node) -> tuple[str, ...]:
+    """All that a call is, but for whether dropout is on."""
+    if _is_dropout(node):
+        return (node.op, str(node.target), str(node.args[:1]), str(_dropout(node)[0]))
+    return (node.op, str(node.target), str(node.args), str(node.kwargs))
 
 
-def _traced(owner: nn.Module, arguments: Arguments, training: bool) -> fx.Graph:
+def _dropout(node: fx.Node) -> tuple[Any, Any]:
+    """The probability of a dropout, and whether it is on."""
+    values = dict(zip(("input", "p", "training", "inplace"), node.args, strict=False)) | dict(node.kwargs)
+    return values.get("p", 0.5), values.get("training", True)
+
+
+def _fixed_arguments(owner: nn.Module, arguments: Arguments) -> dict[str, Any]:
+    """The arguments without tensors: fx would take a None for a tensor."""
     bound = inspect.signature(owner.forward).bind(*arguments[0], **arguments[1])
-    given = set(bound.arguments)
     bound.apply_defaults()
-    fixed = {
+    return {
         name: value
         for name, value in bound.arguments.items()
         if not any(True for _ in tensors_in(value)) and value not in ((), {})
     }
+
+
+def _traced(owner: nn.Module, fixed: dict[str, Any], training: bool) -> fx.Graph:
     twin = copy.copy(owner)  # whose flag may be changed
     twin.training = training
+    states = random.getstate(), torch.random.get_rng_state()
     try:
-        graph = _Shallow().trace(twin, concrete_args=fixed or None)
-    except (TraceError, TypeError, RuntimeError, ValueError, AttributeError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise RewritingError(f"torch.fx cannot trace it: {reason}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # that it cannot check an argument, for example
+            graph = _Shallow().trace(twin, concrete_args=fixed or None)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        raise RewritingError(f"torch.fx cannot trace it: {lines[0] if lines else type(error).__name__}") from error
+    if random.getstate() != states[0] or not torch.equal(torch.random.get_rng_state(), states[1]):
+        random.setstate(states[0])
+        torch.random.set_rng_state(states[1])
+        raise RewritingError("its forward draws random numbers, which traced code would draw once and for all")
     graph.set_codegen(CodeGen())
-    names = list(inspect.signature(owner.forward).parameters)
-    for name, node in zip(names, [n for n in graph.nodes if n.op == "placeholder"], strict=False):
-        if name in fixed:
-            _erase_users(graph, node)  # the check that it has the value with which it was traced
-            if name not in given:
-                graph.erase_node(node)
+    names = inspect.signature(owner.forward).parameters
+    for name, node in zip(names, (n for n in graph.nodes if n.op == "placeholder"), strict=False):
+        node.target = node.target if node.target.startswith("*") else name  # fx has numbered those that are fixed
     return graph
-
-
-def _erase_users(graph: fx.Graph, node: fx.Node) -> None:
-    for user in list(node.users):
-        _erase_users(graph, user)
-        graph.erase_node(user)
-
-
-def _is_call(node: fx.Node, *names: str) -> bool:
-    return node.op in ("call_function", "call_method") and _name(node) in names
 
 
 def _name(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", ""))
 
 
-def _calls(graph: fx.Graph, *names: str) -> list[fx.Node]:
-    return [node for node in graph.nodes if _is_call(node, *names)]
+def _is_call(node: fx.Node) -> bool:
+    return node.op in ("call_function", "call_method")
+
+
+def _is_dropout(node: fx.Node) -> bool:
+    return _is_call(node) and _name(node) == "dropout"
 
 
 def _activations(graph: fx.Graph) -> list[fx.Node]:
-    return [
-        node
-        for node in graph.nodes
-        if node.op in ("call_function", "call_method") and of_call(_name(node), node.args, dict(node.kwargs))
-    ]
+    return [n for n in graph.nodes if _is_call(n) and of_call(_name(n), n.args, dict(n.kwargs)) is not None]
 
 
-def _replace(made: fx.GraphModule, node: fx.Node, name: str, module: nn.Module) -> None:
-    made.add_submodule(name, module)
+def _replace(owner: nn.Module, graph: fx.Graph, node: fx.Node, name: str, module: nn.Module) -> None:
+    while hasattr(owner, name):
+        name += "_"
+    owner.add_module(name, module)
     place = 1 if _name(node) == "bipolar" else 0
     x = node.args[place] if len(node.args) > place else node.kwargs["input"]
     twin = of_call(_name(node), node.args, dict(node.kwargs))
-    with made.graph.inserting_after(node):
-        new = made.graph.call_module(name, (x,))
+    with graph.inserting_after(node):
+        new = graph.call_module(name, (x,))
     if twin is not None and twin.inplace and isinstance(x, fx.Node):  # what used x afterwards used its new value
-        later = set(_after(made.graph, new))
+        nodes = list(graph.nodes)
+        later = set(nodes[nodes.index(new) + 1 :])
         for user in list(x.users):
             if user in later:
                 user.replace_input_with(x, new)
     node.replace_all_uses_with(new)
-    made.graph.erase_node(node)
+    graph.erase_node(node)
 
 
-def _after(graph: fx.Graph, node: fx.Node) -> list[fx.Node]:
-    nodes = list(graph.nodes)
-    return nodes[nodes.index(node) + 1 :]
-
-
-def _free_name(module: nn.Module, name: str) -> str:
-    while hasattr(module, name):
-        name += "_"
-    return name
-
-
-__all__ = ["RewritingError", "check", "rewritten"]
+__all__ = ["RewritingError", "check", "rewrite_"]

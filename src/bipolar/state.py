@@ -1,7 +1,7 @@
 """Looking into a model without leaving a trace in it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import Any, cast
@@ -61,6 +61,25 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
     elif is_dataclass(values):
         yield from tensors_in(vars(values))
+
+
+def tensors_within(values: Any) -> Iterator[Tensor]:
+    """All tensors within anything: also within the attributes of objects that nobody here knows."""
+    waiting, seen = [values], set()
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, Tensor):
+            yield value
+        elif id(value) not in seen and not isinstance(value, (str, bytes, int, float, complex, type, nn.Module)):
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                parts = list(value.values())
+            elif isinstance(value, (tuple, list, set, frozenset)):
+                parts = list(value)
+            else:
+                parts = list(getattr(value, "__dict__", {}).values())
+                parts += [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
+            waiting = parts + waiting
 
 
 def loaded(module: str, name: str) -> tuple[type, ...]:

@@ -1,6 +1,5 @@
 """Converting a model: bipolar activations in, norm layers out."""
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +9,12 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from bipolar.activations import Bipolar
-from bipolar.folding import remember_activation, replaced, set_activation
+from bipolar.comparing import difference, outputs_of
 from bipolar.norms import NORMS, Neighbours, is_batch_norm, remove
+from bipolar.parts import copied, remember_activation, replaced, set_activation
 from bipolar.pattern import Pattern, check_pattern
 from bipolar.registry import get_activation
-from bipolar.rewriting import RewritingError, rewritten
+from bipolar.rewriting import RewritingError, check, rewrite_
 from bipolar.rnn import StackedRNN
 from bipolar.state import unwrapped
 from bipolar.symmetry.analysis import channel_dim, disagree
@@ -125,12 +125,13 @@ def convert(
         raise ValueError(f"remove_norm: expected False, 'batch', 'all' or a function, got {remove_norm!r}")
     model = unwrapped(model)
     if not inplace:
-        model = copy.deepcopy(model)
+        model = copied(model)
     conversion = _Conversion(model, activations, pattern)
     doomed = [(name, m) for name, m in model.named_modules() if isinstance(m, NORMS) and _chosen(remove_norm, name, m)]
     if example is not None or doomed:
-        recording = record(model, example_for(model, example))
-        conversion.remove_norms(doomed, recording)
+        example = example_for(model, example)
+        recording = record(model, example)
+        conversion.remove_norms(doomed, recording, example)
         conversion.recorded_activations(recording)
     else:
         conversion.report.notes.append("Functions such as F.relu are not seen without an example.")
@@ -157,19 +158,36 @@ class _Conversion:
         self._done: set[nn.Module] = set()
         self._exposed: set[int] = set()
 
-    def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording) -> None:
+    def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
         neighbours = Neighbours(recording)
+        folded = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
+        before = outputs_of(self.model, example) if doomed and folded else []
+        fresh = False
         for name, norm in doomed:
             removal = remove(name, norm, neighbours)
             if removal is None:
                 self._say(name, type(norm).__name__, LEFT, "it did not run on this example")
                 continue
-            for node in neighbours.calls_of(name):
-                if isinstance(removal.replacement, nn.Identity) and neighbours.sharers(node) > 1:
-                    # what comes next works on a tensor that others use, too
-                    self._exposed |= {id(taker) for taker in neighbours.takers(node)}
-            self.model = replaced(self.model, norm, removal.replacement.train(norm.training))
+            if isinstance(removal.replacement, nn.Identity):
+                for node in neighbours.calls_of(name):
+                    self._exposed |= neighbours.exposed(node)
+            fresh |= "fresh" in removal.note
+            self.model = replaced(self.model, norm, removal.replacement)
             self._say(name, type(norm).__name__, type(removal.replacement).__name__, removal.note)
+        self._in_place_to_out_of_place(recording)
+        if before and not fresh:
+            found = difference(before, outputs_of(self.model, example), 1e-2)
+            if found:
+                raise RuntimeError(
+                    f"model: without its batch norm {type(self.model).__name__} does not compute the same on the "
+                    f"example: {found}; leave a norm out by remove_norm=lambda name, module: ..."
+                )
+
+    def _in_place_to_out_of_place(self, recording: Recording) -> None:
+        """Modules that would change what others use; functions are rewritten later."""
+        for call in recording.activations:
+            if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
+                self.model.get_submodule(call.site.owner).inplace = False  # type: ignore[assignment]
 
     def recorded_activations(self, recording: Recording) -> None:
         """Those that ran on the example."""
@@ -188,7 +206,7 @@ class _Conversion:
             if made is not None and disagree(calls):
                 made, why = None, "its channels are now in one dimension, now in another: give each place its own"
             exposed_owners |= {site.owner} if exposed else set()
-            note = "out of place, or it would change the residual stream now" if exposed else ""
+            note = "out of place, or it would change a residual stream now, or what others use" if exposed else ""
             if site.number is not None:
                 if made is not None or exposed:
                     functions.setdefault(site.owner, {})[site.number] = made or calls[0].twin.out_of_place().plain()
@@ -196,22 +214,19 @@ class _Conversion:
                 continue
             self._done.add(module)
             if made is None:
-                if exposed:
-                    module.inplace = False  # type: ignore[assignment]
                 self._say(site.owner, _label(module), _label(module) if exposed else LEFT, note or why)
             else:
-                self._put(module, site.owner, made.train(module.training), note)
-        for owner, new in sorted(functions.items(), key=lambda item: -item[0].count(".") if item[0] else 1):
-            module = self.model.get_submodule(owner)
-            count = 1 + max(c.site.number or 0 for c in recording.activations if c.site.owner == owner)
+                self._put(module, site.owner, made, note)
+        for owner, new in functions.items():
+            module, calls_, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
             labels = ", ".join(f"{twin.name}()" for twin in before[owner])
             try:
-                made = rewritten(module, recording.arguments[owner], new, count)
+                check(module, calls_, count, before[owner])
             except RewritingError as error:
-                danger = "; one works in place on a residual stream now" if owner in exposed_owners else ""
+                danger = "; one works in place on what others use, too" if owner in exposed_owners else ""
                 self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
                 continue
-            self.model = replaced(self.model, module, made)
+            rewrite_(module, calls_, new, count)
             self._done |= {part for activation in new.values() for part in activation.modules()}
             self._say(owner or "(model)", labels, ", ".join(_label(m) for m in new.values()), "functions, now modules")
 
@@ -235,7 +250,7 @@ class _Conversion:
             if made is None:
                 self._say(name, _label(module), LEFT, why)
             else:
-                self._put(module, name, made.train(module.training), "")
+                self._put(module, name, made, "")
 
     def finish(self) -> None:
         order = {name: place for place, name in enumerate(self._names)}

@@ -40,7 +40,7 @@ BREAKS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a mean over channels": (lambda h: h - h.mean(1, keepdim=True), "one sign at mean"),
     "a variance over channels": (lambda h: h * torch.var(h, 1, True, True), "one sign at var"),
     "a mean over everything": (lambda h: h + h.mean(), "one sign at mean"),
-    "a gate by the mean over channels": (lambda h: h * h.mean(1, keepdim=True).sigmoid(), "one sign at mean"),
+    "a gate by the mean over channels": (lambda h: h * h.mean(1, keepdim=True).sigmoid(), "sigmoid"),
     "a product of two signals": (lambda h: h * h.roll(1, 0), "multiplies two signals"),
     "a comparison": (lambda h: torch.where(h > 0, h, 0.0), "gt is not known to keep signs"),
     "a maximum": (lambda h: torch.maximum(h, -h), "takes a maximum"),

@@ -46,12 +46,14 @@ class Analysis:
         reasons = {call.node: self.staying.get(call.site, "") for call in self.recording.activations}
         rows = []
         for number, node in enumerate(self.recording.nodes):
+            if node.training and number not in self.breaking:
+                continue  # told already, as it runs in evaluation
             flipped = 0 if node.signs is None else int((self.solution.of(node.signs) == -1).sum())
             reason = self.breaking.get(number, "") or reasons.get(number, "")
             rows.append(SymmetryRow(node.module, node.function, flipped, number in self.breaking, reason))
         idle = self.recording.idle()
         notes = [f"Did not run on this example, and was not looked at: {', '.join(idle)}."] if idle else []
-        return SymmetryReport({str(site): sites[site] for site in order}, rows, notes)
+        return SymmetryReport({str(site): sites[site] for site in order}, rows, notes + self.recording.notes)
 
 
 def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alternate") -> Analysis:
@@ -128,11 +130,11 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
 def channel_dim(calls: list[ActivationCall]) -> int | None:
     """The dimension of the channels, for all calls of an activation; None if it is not known.
 
-    1 if that fits, as it is for convolutions and everywhere in torch, else -1.
+    -1 after a linear layer, 1 after a convolution, and what else fits elsewhere.
     """
     known = [dims for call in calls if (dims := _channel_dims(call))]
     common = set.intersection(*known) if len(known) == len(calls) else set()
-    return next((dim for dim in (1, -1, *sorted(common, reverse=True)) if dim in common), None)
+    return next((dim for dim in (-1, 1, *sorted(common, reverse=True)) if dim in common), None)
 
 
 def disagree(calls: list[ActivationCall]) -> bool:
@@ -160,11 +162,8 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall], pa
     stacked = len(calls[0].shape) == 1
     if site.number is not None:
         owner = recording.model.get_submodule(site.owner)
-        count = 1 + max(c.site.number or 0 for c in recording.activations if c.site.owner == site.owner)
-        if twin.slopes:
-            return "a PReLU that is called as a function"
         try:
-            rewriting.check(owner, recording.arguments[site.owner], count)
+            rewriting.check(owner, recording.arguments[site.owner], recording.count(site.owner), [twin])
         except rewriting.RewritingError as error:
             return str(error)
     if twin.channels is None and channel_dim(calls) is None:

@@ -111,34 +111,39 @@ class Constraints:
             torn = {root for root, signs in wanted.items() if len(signs) == 2}
             if not torn:
                 return Solution(classes, {root: next(iter(signs)) for root, signs in wanted.items()}, refused)
-            losers = {unit for root in torn for units in wanted[root].values() for unit in units if unit is not None}
-            refused |= {unit: self._why(unit, wishes, classes, torn, refused) for unit in losers}
+            losers: dict[Hashable, int] = {}
+            for root in torn:
+                fixed = None in wanted[root][1]  # then those who wish the same as what has to be may stay
+                for sign, units in wanted[root].items():
+                    losers |= {unit: root for unit in units if unit is not None and not (fixed and sign == 1)}
+            refused |= {unit: self._why(unit, wishes, classes, root, refused) for unit, root in losers.items()}
 
     def _why(
         self,
         unit: Hashable,
         wishes: list[Wish],
         classes: "_Classes",
-        torn: set[int],
+        torn: int,
         refused: Mapping[Hashable, Conflict],
     ) -> Conflict:
         """The nearest of those who ask for the opposite, by the number of equations between."""
-        start, sign, own = next(
-            (unknown, sign, wish.node)
+        mine = [
+            (sign, unknown, wish.node)
             for wish in wishes
             if wish.unit == unit
             for unknown, sign in wish.signs
-            if classes.of(unknown) in torn
-        )
+            if classes.of(unknown) == torn
+        ]
+        sign, start, own = min(mine)  # of its flipped channels, if there are any
         against: dict[int, Conflict] = {}
-        if sign == -1:
-            against[PLUS] = Conflict(own, "what it is given comes from outside the model, as it is")
-            for node, reason, unknowns in self._plus:
-                against = {u: Conflict(node, reason) for u in unknowns.tolist()} | against  # the first to ask
         for wish in wishes:
             reason = refused[wish.unit].reason if wish.unit in refused else ""
             opposite = Conflict(wish.node, reason, wish.unit)
             against |= {u: opposite for u, other in wish.signs if (1 if wish.unit in refused else other) != sign}
+        if sign == -1:
+            against[PLUS] = Conflict(own, "what it is given comes from outside the model, as it is")
+            for node, reason, unknowns in reversed(self._plus):  # the first to ask is the last to be put down
+                against |= {u: Conflict(node, reason) for u in unknowns.tolist()}
         neighbours: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for node, pairs in self._equal:
             for a, b in pairs.t().tolist():

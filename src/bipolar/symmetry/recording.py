@@ -1,28 +1,34 @@
 """One pass of a model, recorded: what each torch function does to the signs of what goes through it.
 
-The pass is a real one, on an example, so any Python goes: what is recorded is what ran. A torch function mode sees
-every function, and hooks tell in which module it was called.
+The pass is a real one, on an example, so any Python goes: what is recorded is what ran, in evaluation and in training.
+A torch function mode sees every function, and hooks tell in which module it was called.
 """
 
+import inspect
+import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from bipolar.lsuv.follow import is_metadata
-from bipolar.state import call, restored, tensors_in
+from bipolar.state import call, restored, tensors_in, tensors_within
 from bipolar.symmetry import rules
 from bipolar.symmetry.constraints import PLUS, Constraints
 from bipolar.twins import Twin, of_call, of_module
 
 #: The signs of a tensor: unknowns that broadcast to its shape. Those of a weight are a product of two.
-Tag = tuple[Tensor, ...]
+Tag: TypeAlias = tuple[Tensor, ...]
+#: A tensor at a moment: its id, and how often it was changed.
+Key: TypeAlias = tuple[int, int]
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 _READS_VALUES = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "equal"))
 
@@ -33,9 +39,11 @@ class Node:
 
     function: str
     module: str
-    inputs: list[tuple[int, int]] = field(default_factory=list)
-    outputs: list[tuple[int, int]] = field(default_factory=list)
+    inputs: list[Key] = field(default_factory=list)
+    outputs: list[Key] = field(default_factory=list)
     signs: Tensor | None = None
+    shape: torch.Size | None = None
+    training: bool = False
 
     def __str__(self) -> str:
         return f"{self.module} ({self.function})" if self.module else self.function
@@ -71,7 +79,7 @@ class _Frame:
 
     module: nn.Module
     name: str
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    arguments: Arguments
     calls: int = 0
     activations: list[ActivationCall] = field(default_factory=list)
 
@@ -87,17 +95,22 @@ class Recording(TorchFunctionMode):
         self.activations: list[ActivationCall] = []
         #: Why the signs cannot be followed at all: the node, and the reason.
         self.obstacles: list[tuple[int, str]] = []
-        #: With which arguments each module was called last.
-        self.arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        #: How often each module was called, by its name.
-        self.called: dict[str, int] = defaultdict(int)
+        #: With which arguments each module was called.
+        self.arguments: dict[str, list[Arguments]] = defaultdict(list)
         self.weights: dict[Tensor, Tag] = {}
-        self.states: list[Tensor] = []
+        self.notes: list[str] = []
+        #: The memory of each tensor, by its key, and that of what the model was given.
+        self.storage: dict[Key, int] = {}
+        self.given: set[int] = set()
         self.current: Callable[..., Any] = torch.positive
+        #: The states that stacks gave out; and those they were given, each with the unknowns of the units.
+        self.states: list[Tensor] = []
+        self.initial_states: list[tuple[Tensor, Tensor]] = []
         self._inputs: set[int] = set()
         self._tags: dict[int, tuple[Tensor, int, Tag]] = {}
         self._before: dict[int, Tensor] = {}
         self._derived: dict[int, Tensor] = {}
+        self._indices: dict[int, Tensor] = {}
         self._alive: list[Tensor] = []  # or their ids would be used again
         self._stack: list[_Frame] = []
         self._opaque = 0
@@ -109,7 +122,7 @@ class Recording(TorchFunctionMode):
         return [
             name
             for name, module in self.model.named_modules()
-            if not self.called[name]
+            if name not in self.arguments
             and module not in whole
             and any(p not in self.weights for p in module.parameters(recurse=False))
         ]
@@ -125,10 +138,10 @@ class Recording(TorchFunctionMode):
         """The signs of a tensor that is not a parameter's own."""
         known = self._tags.get(id(tensor))
         if known is not None:
-            if known[1] == tensor._version:
+            if known[1] == _key(tensor)[1]:
                 return known[2]
             self.obstacles.append((self.node, "it was changed in place through a view of its memory"))
-        return (self.constant(tensor),)
+        return (self.everywhere_plus(tensor),)
 
     def of(self, tensor: Tensor) -> Tensor:
         """The unknowns of a tensor: those of a parameter are its own, one for each element."""
@@ -157,6 +170,10 @@ class Recording(TorchFunctionMode):
         """Whether it holds whole numbers or truth values that depend on the values of a signal."""
         return id(tensor) in self._derived
 
+    def may_differ(self, tensor: object) -> bool:
+        """Whether it holds whole numbers or truth values that may be others for another input."""
+        return id(tensor) in self._indices or id(tensor) in self._derived
+
     def is_input(self, tensor: Tensor) -> bool:
         """Whether it is what the model was given."""
         return id(tensor) in self._inputs
@@ -167,7 +184,7 @@ class Recording(TorchFunctionMode):
 
     def give(self, output: Any, *tag: Tensor) -> None:
         """Says what the signs of an output are."""
-        self._tags[id(output)] = (output, output._version, tag)
+        self._tags[id(output)] = (output, _key(output)[1], tag)
 
     def plus(self, unknowns: Tensor | Tag, reason: str) -> None:
         for factor in unknowns if isinstance(unknowns, tuple) else (unknowns,):
@@ -186,9 +203,9 @@ class Recording(TorchFunctionMode):
         self.plus(fresh, reason)
         self.give(output, fresh)
 
-    def constant(self, tensor: Tensor) -> Tensor:
-        """A zero has any sign; what else comes from outside has to stay what it is."""
-        if tensor.device.type != "meta" and tensor.numel() and not tensor.any():
+    def created(self, tensor: Tensor) -> Tensor:
+        """What a function makes of nothing: zeros have any sign, all else has to stay what it is."""
+        if self.nodes[-1].function in ("zeros", "zeros_like", "new_zeros"):
             return self.constraints.fresh(*tensor.shape)
         return self.everywhere_plus(tensor)
 
@@ -205,36 +222,54 @@ class Recording(TorchFunctionMode):
         if self._opaque or is_metadata(func) or func is torch._C._set_grad_enabled:
             return func(*args, **kwargs)
         name = function_name(func)
+        if not args and "input" in kwargs:
+            args, kwargs = (kwargs["input"],), {key: value for key, value in kwargs.items() if key != "input"}
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         frame = self._stack[-1]
         frame.calls += 1
-        self.nodes.append(Node(name, frame.name, [_key(t) for t in given]))
+        self.nodes.append(Node(name, frame.name, self._keys(given), training=self.model.training))
         self.current = func
         followed = [t for t in given if t.is_floating_point() and not self.is_own(t)]
+        before = {id(t): self.of(t) for t in followed if not self._is_weight(t)}
+        signal = any(bool((u != PLUS).any()) for u in before.values()) or any(map(self.is_derived, given))
         if name in _READS_VALUES:
-            if followed or any(map(self.is_derived, given)):
+            if signal:
                 self.obstacles.append((self.node, "the values of a tensor are read, and may decide what runs"))
             return func(*args, **kwargs)
-        before = {id(t): self.of(t) for t in followed if not self._is_weight(t)}
         output = func(*args, **kwargs)
         made = list(tensors_in(output))
-        self._alive += given + made
-        if followed or any(map(self.is_derived, given)):
-            self._derived |= {id(t): t for t in made if not t.is_floating_point()}
+        whole = {id(t): t for t in made if not t.is_floating_point()}
+        if signal:
+            self._derived |= whole
+        if any(self.may_differ(t) or self.is_input(t) for t in given):
+            self._indices |= whole
         floats = [t for t in made if t.is_floating_point()]
         self._before = before
+        known = _is_known(func)
+        twin = of_call(name, args, kwargs) if known else None
         if not any(t.is_floating_point() for t in given):
             for t in floats:
-                self.give(t, self.constant(t))
-        elif _is_known(func) and (twin := of_call(name, args, kwargs)) is not None:
+                self.give(t, self.created(t))
+        elif twin is not None and before:
             self._activation(twin, before, floats[0])
         else:
-            rule = rules.rule_for(name) if _is_known(func) and floats else rules.unknown
+            rule = rules.rule_for(name) if known and floats else rules.unknown
             rule(self, args, kwargs, output)
         self._before = {}
-        self.nodes[-1].outputs = [_key(t) for t in made]
-        self.nodes[-1].signs = self._tags[id(floats[0])][2][0] if floats else None
+        self._complete_node(made)
         return output
+
+    def _keys(self, tensors: Sequence[Tensor]) -> list[Key]:
+        self._alive += tensors
+        self.storage |= {_key(t): t.untyped_storage().data_ptr() for t in tensors if t.layout == torch.strided}
+        return [_key(t) for t in tensors]
+
+    def _complete_node(self, made: Sequence[Tensor]) -> None:
+        node = self.nodes[-1]
+        node.outputs = self._keys(made)
+        followed = next((t for t in made if id(t) in self._tags), None)
+        if followed is not None:
+            node.signs, node.shape = self._tags[id(followed)][2][0], followed.shape
 
     def _is_weight(self, tensor: Tensor) -> bool:
         known = self._tags.get(id(tensor))
@@ -243,8 +278,8 @@ class Recording(TorchFunctionMode):
     def _activation(self, twin: Twin, before: dict[int, Tensor], output: Tensor) -> None:
         frame = self._stack[-1]
         unknowns = next(iter(before.values()))
-        if twin.name == "prelu":
-            self.weights.setdefault(twin.options["weight"], (torch.zeros(1, dtype=torch.int64),))
+        if twin.slopes and self.is_own(twin.options["weight"]):
+            self.weights.setdefault(twin.options["weight"], (torch.full((1,), PLUS),))
         number = len(frame.activations)
         site = Site(frame.name, number)
         found = ActivationCall(site, twin, self.node, unknowns, output.shape)
@@ -257,8 +292,7 @@ class Recording(TorchFunctionMode):
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._opaque:
             self._stack.append(_Frame(module, name, (args, kwargs)))
-            self.called[name] += 1
-            self.arguments[name] = (args, kwargs)
+            self.arguments[name].append((args, kwargs))
         if rules.rule_of(module) is not None:
             self._opaque += 1
 
@@ -269,28 +303,70 @@ class Recording(TorchFunctionMode):
         if self._opaque:
             return
         frame = self._stack.pop()
+        if output is None:  # it failed
+            return
         if rule is not None:
             given = [t for t in tensors_in(list(frame.arguments)) if t.is_floating_point()]
-            made = list(tensors_in(output))
-            inputs, outputs = [_key(t) for t in given], [_key(t) for t in made]
-            self.nodes.append(Node(type(module).__name__, frame.name, inputs, outputs))
-            self._alive += given + made
+            self.nodes.append(Node(type(module).__name__, frame.name, self._keys(given), training=self.model.training))
             self._opaque += 1  # what the rule computes is not the model's
             rule(self, module, given, output)
             self._opaque -= 1
-            self.nodes[-1].signs = self._tags[id(made[0])][2][0]
-        elif frame.calls == len(frame.activations) == 1 and (of_module(module) or not any(module.children())):
-            # nothing but an activation: the module itself is one
+            self._complete_node(list(tensors_in(output)))
+        elif _is_an_activation(frame, output):
             found = frame.activations[0]
-            place = self.activations.index(found)
-            self.activations[place] = ActivationCall(
-                Site(frame.name), of_module(module) or found.twin, found.node, found.unknowns, found.shape
-            )
+            twin = of_module(module) or found.twin
+            self.activations[self.activations.index(found)] = replace(found, site=Site(frame.name), twin=twin)
+
+    def finish(self, output: Any) -> None:
+        """What holds at the end of a pass: what the model gives out stays as it is."""
+        found = list(tensors_within(output))
+        self.nodes.append(Node("the model's output", "", self._keys(found), training=self.model.training))
+        states = {id(state) for state in self.states}
+        handed_out = [t for t in found if id(t) in states]
+        if len(handed_out) == len([t for t in found if t.is_floating_point()]):
+            handed_out = []  # they are all there is, and not only to be given back
+        for tensor in found:
+            if tensor.is_floating_point() and not any(tensor is state for state in handed_out):
+                self.plus(self.of(tensor), "it is what the model gives out")
+        for initial, unknowns in self.initial_states:
+            if not (handed_out and self.is_input(initial)):
+                units = self.of(initial)
+                self.constraints.equate(units, unknowns.view((1,) * (units.ndim - 1) + (-1,)), self.node)
+        if handed_out and not self.notes:
+            self.notes.append("The states that the model gives out, to be given back to it, have flipped signs, too.")
+        self.states, self.initial_states = [], []
+
+    def settle_sites(self) -> None:
+        """A module is an activation if it is nothing else in any call."""
+        mixed = {call.site.owner for call in self.activations if call.site.number is not None}
+        self.activations = [
+            replace(call, site=Site(call.site.owner, 0))
+            if call.site.owner in mixed and call.site.number is None
+            else call
+            for call in self.activations
+        ]
+
+    def count(self, owner: str) -> int:
+        """How many activations a module calls as functions in its forward."""
+        return 1 + max((call.site.number or 0 for call in self.activations if call.site.owner == owner), default=-1)
+
+
+def _is_an_activation(frame: _Frame, output: Any) -> bool:
+    """Whether a module does nothing but call an activation on its only argument."""
+    if not frame.calls == len(frame.activations) == 1:
+        return False
+    if of_module(frame.module) is not None:
+        return True
+    args, kwargs = frame.arguments
+    alone = len(args) + len(kwargs) == 1 and not any(frame.module.children())
+    return alone and isinstance(output, Tensor) and len(inspect.signature(frame.module.forward).parameters) == 1
 
 
 def _is_known(func: Callable[..., Any]) -> bool:
     """Whether it is a function of torch or of this library, so that its name tells what it does."""
     home = getattr(func, "__module__", None) or "torch"
+    if home.startswith("torch._ops."):
+        return home == "torch._ops.aten"
     return home.startswith(("torch.", "bipolar.")) or home == "torch"
 
 
@@ -302,14 +378,17 @@ def function_name(func: Callable[..., Any]) -> str:
     return str(name)
 
 
-def _key(tensor: Tensor) -> tuple[int, int]:
-    return id(tensor), tensor._version
+def _key(tensor: Tensor) -> Key:
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
 @contextmanager
 def _watched(recording: Recording) -> Iterator[None]:
-    handles = []
+    """Hooks on all modules; and none of them compiled, which would hide what they do."""
+    handles, compiled = [], {}
     for name, module in recording.model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError(f"model: {name or 'it'} is a scripted module, which cannot be looked into")
 
         def enter(module: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
             recording.enter(name, module, args, kwargs)
@@ -319,27 +398,47 @@ def _watched(recording: Recording) -> Iterator[None]:
 
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
         handles.append(module.register_forward_hook(leave, always_call=True))
+        compiled[module] = module._compiled_call_impl
+        module._compiled_call_impl = None
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+        for module, implementation in compiled.items():
+            module._compiled_call_impl = implementation
 
 
 def record(model: nn.Module, example: Any) -> Recording:
-    """Runs a model on an example in evaluation mode, and leaves it as it was."""
+    """Runs a model on an example, once in evaluation and once in training mode, and leaves it as it was."""
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(f"model: {name} has no shape yet; call the model once on an input first")
     recording = Recording(model)
-    with restored(model), torch.no_grad(), _watched(recording):
-        model.eval()
-        for tensor in tensors_in(example):
-            recording._inputs.add(id(tensor))
-            if tensor.is_floating_point():
-                recording.give(tensor, recording.everywhere_plus(tensor))
-        with recording:
-            output = call(model, example)
-    recording.nodes.append(Node("the model's output", ""))
-    states = {id(state) for state in recording.states}
-    for tensor in tensors_in(output):
-        if tensor.is_floating_point() and id(tensor) not in states:
-            recording.plus(recording.of(tensor), "it is what the model gives out")
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    for tensor in tensors_in(example):
+        recording._inputs.add(id(tensor))
+        recording.given.add(tensor.untyped_storage().data_ptr())
+        if tensor.is_floating_point():
+            recording.give(tensor, recording.everywhere_plus(tensor))
+    for training in (False, True):
+        with restored(model), torch.random.fork_rng(list(devices)), torch.no_grad(), _watched(recording):
+            model.train(training)
+            drawn = random.getstate()
+            try:
+                with recording:
+                    output = call(model, example)
+            except Exception as error:  # such as batch norm's on a batch of one
+                if not training:
+                    raise
+                recording.notes.append(
+                    f"Not followed in training mode, where it raises {type(error).__name__}: {error}"
+                )
+                continue
+            finally:
+                if random.getstate() != drawn:
+                    random.setstate(drawn)
+                    recording.obstacles.append((recording.node, "random numbers of Python may decide what runs"))
+            recording.finish(output)
+    recording.settle_sites()
     return recording

@@ -36,7 +36,7 @@ class SymmetryReport:
 
     @property
     def holds(self) -> bool:
-        return bool(self.activations) and not any(self.activations.values())
+        return not any(self.activations.values())
 
     @property
     def broken_by(self) -> list[SymmetryRow]:

@@ -5,7 +5,7 @@ Many functions do where the signs are the same along some dimensions, or for two
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -34,19 +34,24 @@ def unknown(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any
     ask_for_plus(recording, list(_floats((args, kwargs))), output, reason)
 
 
-def ask_for_plus(recording: "Recording", given: Sequence[Tensor], output: Any, reason: str) -> None:
-    layout = None
-    for tensor in given:
-        unknowns = recording.of(tensor)
-        recording.plus(unknowns, reason)
-        layout = unknowns if layout is None else layout
+def ask_for_plus(
+    recording: "Recording", given: Sequence[Tensor], output: Any, reason: str, layout: Tensor | None = None
+) -> None:
+    """What goes in and what comes out has to be as it is; ``layout`` tells where the channels of the output are."""
+    unknowns = [recording.of(tensor) for tensor in given]
+    for some in unknowns:
+        recording.plus(some, reason)
+    if layout is None and all((some == PLUS).all() for some in unknowns):  # from outside, and so is what comes of it
+        for made in _floats(output):
+            recording.give(made, recording.everywhere_plus(made))
+        return
     for made in _floats(output):
-        recording.keeps_layout(made, recording.everywhere_plus(made) if layout is None else layout, reason)
+        recording.keeps_layout(made, unknowns[0] if layout is None else layout, reason)
 
 
 def _passes(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """An odd function of one tensor, element by element."""
-    recording.give(output, recording.of(args[0] if args else next(_floats(kwargs))))
+    recording.give(output, recording.of(args[0]))
 
 
 def _passes_if_odd(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -58,13 +63,14 @@ def _passes_if_odd(recording: "Recording", args: tuple[Any, ...], kwargs: dict[s
 
 def _creates(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Takes its shape and dtype from a tensor, but no values."""
-    recording.give(output, recording.constant(output))
+    recording.give(output, recording.created(output))
 
 
 def _chooses(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """torch.where: one or the other, so both have the same signs."""
-    if len(args) == 3:
-        _adds(recording, args[1:], {}, output)
+    values = [value for value in (*args, *kwargs.values()) if not _is_mask(value)]
+    if len(values) == 2:
+        _adds(recording, tuple(values), {}, output)
     else:
         unknown(recording, args, kwargs, output)
 
@@ -85,6 +91,7 @@ def _power(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _moves(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Values change their places, and their signs go with them: the function itself says where."""
+    function = recording.current
     transposed = recording.nodes[-1].function in ("t", "T", "mT", "transpose")
     if transposed and recording.is_own(args[0]) and args[0].ndim == 2:  # a weight, to be multiplied with
         weight = args[0]
@@ -92,10 +99,13 @@ def _moves(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any]
         if tag is not None and len(tag) == 2:
             recording.give(output, tag[1].mT, tag[0].mT)
             return
-    if any(recording.is_derived(t) for t in tree_leaves((args, kwargs))):  # where to depends on values
+    leaves = tree_leaves((args, kwargs))
+    if any(recording.is_derived(t) for t in leaves):  # where to depends on a signal
         unknown(recording, args, kwargs, output)
         return
-    function = recording.current
+    if any(recording.may_differ(t) or (recording.is_input(t) and not t.is_floating_point()) for t in _tensors(leaves)):
+        for dim in _chosen_dims(recording.nodes[-1].function, args, kwargs):  # others may be chosen another time
+            recording.constraints.equate(recording.of(args[0]), recording.of(args[0]).narrow(dim, 0, 1), recording.node)
 
     def unknowns(value: Any) -> Any:
         if isinstance(value, Tensor) and value.is_floating_point():
@@ -103,8 +113,47 @@ def _moves(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any]
         return value
 
     moved = function(*tree_map(unknowns, args), **tree_map(unknowns, kwargs))
-    for made, where in zip(_floats(output), tensors_in(moved), strict=True):
-        recording.give(made, _shrunk(where.long()))
+    places = [where.long() for where in tensors_in(moved)]
+    for value in _tensors(leaves):
+        if recording.is_own(value) and value.is_floating_point():
+            _tie_what_is_cut(recording, value, places)
+    for made, where in zip(_floats(output), places, strict=True):
+        recording.give(made, _shrunk(where))
+
+
+def _chosen_dims(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """The dimensions of a tensor along which a tensor of indices chooses."""
+    x = args[0]
+    if function != "__getitem__":  # gather, index_select, take_along_dim: (x, dim, index), or the dimension by name
+        dim = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int)), None))
+        return list(range(x.ndim)) if dim is None else [dim % x.ndim]
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    taken = sum(i.ndim if _is_mask(i) else 1 for i in index if i is not None and i is not Ellipsis)
+    dims, place = [], 0
+    for i in index:
+        if i is Ellipsis:
+            place += x.ndim - taken
+        elif i is not None:
+            size = i.ndim if _is_mask(i) else 1
+            if isinstance(i, Tensor):
+                dims += list(range(place, place + size))
+            place += size
+    return dims
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.bool
+
+
+def _tie_what_is_cut(recording: "Recording", parameter: Tensor, places: Sequence[Tensor]) -> None:
+    """Of a table that is used in part, such as one of positions, another part may be used another time."""
+    unknowns = recording.of(parameter).expand(parameter.shape)
+    used = torch.isin(unknowns, torch.cat([where.flatten() for where in places]))
+    for dim in range(parameter.ndim):
+        others = [d for d in range(parameter.ndim) if d != dim]
+        reached = used.sum(others) if others else used
+        if not bool((reached > 0).all()):
+            recording.constraints.uniform(unknowns, [dim], recording.node)
 
 
 def _pads(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -126,9 +175,7 @@ def _pads(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any],
 
 def _adds(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """The signs of the two have to be equal; a number other than 0 has the sign +1."""
-    values = [value for value in args[:2] if not isinstance(value, bool)] + [
-        kwargs[name] for name in ("input", "other") if name in kwargs
-    ]
+    values = [*args[:2], *([kwargs["other"]] if "other" in kwargs else [])]
     unknowns = []
     for value in values:
         if isinstance(value, Tensor):
@@ -146,7 +193,7 @@ def _multiplies(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str,
     """A factor of sign +1 changes nothing, and a parameter is left as it is; x times y is not followed."""
     if kwargs.get("rounding_mode") is not None:
         return unknown(recording, args, kwargs, output)
-    values = [*args[:2], *(kwargs[name] for name in ("input", "other") if name in kwargs)]
+    values = [*args[:2], *([kwargs["other"]] if "other" in kwargs else [])]
     tensors = [value for value in values if isinstance(value, Tensor)]
     followed = []
     for value in tensors:
@@ -165,7 +212,7 @@ def _multiplies(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str,
 
 def _averages(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """A sum over dimensions along which the signs have to be the same."""
-    x = args[0] if args else kwargs["input"]
+    x = args[0]
     dims = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
     if dims is None or isinstance(dims, bool) or dims in ((), []):
         dims = range(x.ndim)
@@ -185,7 +232,7 @@ def _spreads(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, An
 
 def _over_space(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Linear, channel by channel, over the dimensions after the channels."""
-    x = args[0] if args else kwargs["input"]
+    x = args[0]
     space = re.search(r"(\d)d$", recording.nodes[-1].function)
     count = int(space[1]) if space else x.ndim - 2
     unknowns = recording.constraints.uniform(recording.of(x), range(x.ndim - count, x.ndim), recording.node)
@@ -195,7 +242,7 @@ def _over_space(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str,
 def _linear(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     x, weight, bias = _named(args, kwargs, "input", "weight", "bias")
     tag = recording.weight_of(weight, lambda: _outer(recording, weight.shape))
-    _weighs(recording, x, tag if tag is None or len(tag) != 2 else (tag[1].mT, tag[0].mT), bias, output)
+    _weighs(recording, x, weight, tag if tag is None or len(tag) != 2 else (tag[1].mT, tag[0].mT), bias, output)
 
 
 def _matmul(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -203,22 +250,26 @@ def _matmul(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any
     tag = recording.weight_of(weight, lambda: _outer(recording, weight.shape)) if weight.ndim == 2 else None
     if tag is None:
         return unknown(recording, args, kwargs, output)
-    return _weighs(recording, x, tag, None, output)
+    return _weighs(recording, x, weight, tag, None, output)
 
 
 def _addmm(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     bias, x, weight = _named(args, kwargs, "input", "mat1", "mat2")
     tag = recording.weight_of(weight, lambda: _outer(recording, weight.shape))
-    _weighs(recording, x, tag, bias, output)
+    _weighs(recording, x, weight, tag, bias, output)
 
 
 def _weighs(
-    recording: "Recording", x: Tensor, tag: tuple[Tensor, ...] | None, bias: Tensor | None, output: Tensor
+    recording: "Recording",
+    x: Tensor,
+    weight: Tensor,
+    tag: tuple[Tensor, ...] | None,
+    bias: Tensor | None,
+    output: Tensor,
 ) -> None:
     """x W + b, with the signs of W's rows and columns as two factors: its rows meet x, its columns the output."""
     if tag is None or len(tag) != 2:
-        given = [x, *([] if bias is None else [bias])]
-        return ask_for_plus(recording, given, output, "its weight is not a parameter, but computed")
+        return _computed_weight(recording, (x, weight, bias), output, output.ndim - 1)
     inward, outward = tag  # of shape (in, 1) and (1, out)
     signs = recording.constraints.uniform(recording.of(x), range(x.ndim - 1), recording.node)
     recording.constraints.equate(signs.flatten(), inward.flatten(), recording.node)
@@ -229,40 +280,39 @@ def _weighs(
     return None
 
 
+def _computed_weight(recording: "Recording", given: Sequence[Tensor | None], output: Tensor, channel_dim: int) -> None:
+    layout = torch.zeros([size if dim == channel_dim else 1 for dim, size in enumerate(output.shape)])
+    tensors = [t for t in given if t is not None]
+    ask_for_plus(recording, tensors, output, "its weight is not a parameter, but computed", layout)
+
+
 def _convolves(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """The signs of a weight are a product: of a vector along its first dimension, and one along its second.
+
+    The first are the outputs and the second the inputs, or the other way round if it is transposed. With several groups
+    each has its own vector along the second.
+    """
     function = recording.nodes[-1].function
     transposed, space = "transpose" in function, int(function[-2])
     x, weight, bias = _named(args, kwargs, "input", "weight", "bias")
     groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
+    first, second, rest = weight.size(0), weight.size(1), (1,) * space
     channel = x.ndim - space - 1
     signs = recording.constraints.uniform(
         recording.of(x), [d for d in range(x.ndim) if d != channel], recording.node
     ).flatten()
-    channels = x.size(channel)
-    signs = signs.expand(channels)
 
     def factors() -> tuple[Tensor, Tensor]:
-        rest = (1,) * space
-        inward = recording.constraints.fresh(channels)
-        if transposed:  # (in, out / groups): a group's inputs share their outputs
-            outward = recording.constraints.fresh(weight.size(1) * groups).view(groups, 1, -1)
-            spread = outward.expand(groups, channels // groups, -1).reshape(channels, -1)
-            return spread.reshape(*spread.shape, *rest), inward.view(-1, 1, *rest)
-        outward = recording.constraints.fresh(weight.size(0))
-        spread = inward.view(groups, 1, -1).expand(groups, weight.size(0) // groups, -1).reshape(weight.size(0), -1)
-        return outward.view(-1, 1, *rest), spread.reshape(*spread.shape, *rest)
+        by_group = recording.constraints.fresh(groups, 1, second).expand(groups, first // groups, second)
+        return recording.constraints.fresh(first).view(-1, 1, *rest), by_group.reshape(first, second, *rest)
 
     tag = recording.weight_of(weight, factors)
     if tag is None or len(tag) != 2:
-        given = [x, *([] if bias is None else [bias])]
-        return ask_for_plus(recording, given, output, "its weight is not a parameter, but computed")
-    outward, inward = tag
-    if transposed:
-        outputs = outward.flatten(1).view(groups, channels // groups, -1)[:, 0].flatten()
-        inputs = inward.flatten()
-    else:
-        outputs = outward.flatten()
-        inputs = inward.flatten(1).view(groups, weight.size(0) // groups, -1)[:, 0].flatten()
+        return _computed_weight(recording, (x, weight, bias), output, channel)
+    rows = tag[0].flatten()
+    columns = tag[1].expand(first, second, *rest).flatten(1).view(groups, first // groups, second)
+    columns = recording.constraints.uniform(columns, [1], recording.node).flatten()
+    inputs, outputs = (rows, columns) if transposed else (columns, rows)
     recording.constraints.equate(signs, inputs, recording.node)
     recording.give(output, outputs.view((1,) * channel + (-1,) + (1,) * space))
     if bias is not None:
@@ -345,10 +395,7 @@ def _stacked_rnn(recording: "Recording", module: StackedRNN, given: Sequence[Ten
     for made in (sequence, state):
         recording.give(made, hidden.view((1,) * (made.ndim - 1) + (-1,)))
     recording.states.append(state)
-    for initial in given[1:]:
-        if recording.is_input(initial):
-            continue  # a state that the model gave out before
-        recording.constraints.equate(recording.of(initial).flatten()[-module.hidden_size :], hidden, recording.node)
+    recording.initial_states += [(initial, hidden) for initial in given[1:]]
 
 
 def _oriented_convolution(recording: "Recording", module: Any, given: Sequence[Tensor], output: Tensor) -> None:
@@ -399,8 +446,12 @@ def rule_of(module: nn.Module) -> Callable[..., None] | None:
 # Helpers
 
 
-def _floats(values: Any) -> Any:
-    return (t for t in tensors_in(values if not isinstance(values, tuple) else list(values)) if t.is_floating_point())
+def _floats(values: Any) -> Iterator[Tensor]:
+    return (t for t in tensors_in(values) if t.is_floating_point())
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _outer(recording: "Recording", shape: torch.Size) -> tuple[Tensor, Tensor]:
