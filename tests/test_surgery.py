@@ -389,3 +389,82 @@ def test_what_is_converted_trains(name: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[1], losses
+
+
+class Also(nn.Module):
+    """Gives out what is before its batch norm, or what is after it, too."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        super().__init__()
+        self.conv, self.norm, self.other = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+        self.run = run
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+def _tied(model: Also) -> Also:
+    model.other.weight = model.conv.weight
+    return model
+
+
+SHARED: dict[str, Callable[[], nn.Module]] = {
+    "what is before is given out": lambda: Also(lambda n, x: torch.cat([y := n.conv(x), n.norm(y)])),
+    "what is after is given out": lambda: Also(lambda n, x: torch.cat([y := n.norm(x.relu()), n.other(y)])),
+    "a tied weight": lambda: _tied(Also(lambda n, x: n.other(n.norm(n.conv(x)).relu()))),
+    "a weight that a function uses": lambda: Also(lambda n, x: tF.conv2d(n.norm(n.conv(x)).relu(), n.conv.weight)),
+    "a computed weight": lambda: nn.Sequential(
+        torch.nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 3, 1)), nn.BatchNorm2d(3), nn.ReLU()
+    ),
+    "channels that are not features": lambda: nn.Sequential(
+        nn.Flatten(2), nn.Linear(64, 3), nn.BatchNorm1d(3), nn.ReLU()
+    ),
+    "channels of a sequence": lambda: nn.Sequential(nn.Flatten(2), nn.BatchNorm1d(3), nn.Linear(64, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_batch_norm_is_not_folded_into_what_others_use(name: str) -> None:
+    x = images()
+    model = trained(SHARED[name](), x)
+    converted = bipolar.convert(model, activations={}, remove_norm="batch", example=x)
+    torch.testing.assert_close(converted(x), model(x), atol=1e-5, rtol=1e-5)
+    assert "ChannelAffine" in kinds(converted)
+
+
+def test_what_works_in_place_does_not_reach_the_input() -> None:
+    for layers in (
+        [nn.BatchNorm2d(3), nn.ReLU(inplace=True)],
+        [nn.BatchNorm2d(3), nn.Flatten(2), nn.ReLU(inplace=True), nn.Unflatten(2, (8, 8))],
+    ):
+        x = images()
+        before = x.clone()
+        model = nn.Sequential(*layers, nn.Conv2d(3, 4, 1))
+        choices: list[Any] = ["auto", {}]
+        for activations in choices:
+            converted = bipolar.convert(model, activations=activations, remove_norm="batch", example=x)
+            assert torch.equal(x, before)
+            converted(x)
+            assert torch.equal(x, before)
+
+
+def test_half_of_a_tensor() -> None:
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.act = nn.Conv2d(3, 6, 1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            a, b = self.conv(x).chunk(2, 1)
+            out: Tensor = self.act(self.norm(a)) + b
+            return out
+
+    converted = bipolar.convert(Halves(), remove_norm="batch", example=images())
+    converted(images()).sum().backward()
+
+
+def test_a_scale_that_starts_at_zero_is_fresh() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), *head(4))
+    nn.init.zeros_(model[1].weight)
+    converted = bipolar.convert(model, remove_norm="batch", example=images())
+    assert torch.equal(converted[0].weight, model[0].weight)

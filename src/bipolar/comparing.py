@@ -28,6 +28,7 @@ def difference(before: Sequence[Tensor], after: Sequence[Tensor], tolerance: flo
             continue
         if a.shape != b.shape:
             return f"one gives out {tuple(a.shape)}, the other {tuple(b.shape)}"
+        a, b = a.cpu().double(), b.cpu().double()
         finite = a[a.isfinite()]
         near = tolerance * float(finite.abs().max()) if finite.numel() else 0.0
         same = torch.allclose(a, b, atol=near, equal_nan=True)

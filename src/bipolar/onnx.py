@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bipolar.comparing import difference
 from bipolar.files import replacing
 from bipolar.folding import fold
-from bipolar.state import call, restored, tensors_in, unwrapped
+from bipolar.state import arguments_of, restored, tensors_in, tensors_within, unwrapped
 
 
 class ExportError(RuntimeError):
@@ -57,10 +58,10 @@ def export_onnx(
         raise ModuleNotFoundError(f"export_onnx needs {error.name}: pip install 'bipolar[onnx]'") from None
     path = Path(path)
     folded = fold(unwrapped(model), example)
-    args, kwargs = _arguments(example)
+    args, kwargs = arguments_of(example)
     with restored(folded), torch.no_grad():
         folded.eval()
-        expected = [t for t in tensors_in(call(folded, example)) if isinstance(t, Tensor)]
+        expected = list(tensors_within(folded(*args, **kwargs)))
         defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
         with _quiet("torch.onnx._internal.exporter._registration"):  # which misses torchvision
             program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
@@ -70,13 +71,12 @@ def export_onnx(
         names = [node.name for node in session.get_inputs()]
         given = (t.detach().cpu().numpy() for t in tensors_in(example))
         outputs = session.run(None, dict(zip(names, given, strict=True)))
-        for before, after in zip(expected, outputs, strict=True):
-            difference = float((torch.from_numpy(after) - before.cpu()).abs().max()) if before.numel() else 0.0
-            if not difference <= tolerance * max(1.0, float(before.abs().max())):
-                raise ExportError(
-                    f"{path}: onnxruntime differs from torch by {difference:.2g}, more than tolerance={tolerance:g}; "
-                    "nothing was written"
-                )
+        found = difference(expected, [torch.from_numpy(output) for output in outputs], tolerance)
+        if found:
+            raise ExportError(
+                f"{path}: onnxruntime does not compute what torch does, {found} (tolerance={tolerance:g}); "
+                "nothing was written"
+            )
     return path
 
 
@@ -90,15 +90,6 @@ def _quiet(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example as positional and named arguments."""
-    if isinstance(example, dict) or hasattr(example, "keys"):
-        return (), dict(example)
-    if isinstance(example, (tuple, list)) and not hasattr(example, "_fields"):
-        return tuple(example), {}
-    return (example,), {}
 
 
 def _dynamic(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.fx.graph import CodeGen
 
 from bipolar.state import tensors_in
@@ -41,7 +41,9 @@ def rewrite_(owner: nn.Module, calls: Sequence[Arguments], activations: Mapping[
     have to be those; another raises an error. A dropout that is called as a function becomes a module, because traced
     code would forget whether the model trains.
     """
-    graph, dropouts = _trace(owner, calls, count)
+    graph, constants, dropouts = _trace(owner, calls, count)
+    for name, tensor in constants.items():
+        owner.register_buffer(name, tensor, persistent=False)
     for number, node in enumerate(_activations(graph)):
         if number in activations:
             _replace(owner, graph, node, f"activation{number + 1}", activations[number])
@@ -81,19 +83,22 @@ def _rebuilt(*code: Any) -> nn.Module:
     return made.__new__(made)
 
 
-def _trace(owner: nn.Module, calls: Sequence[Arguments], count: int) -> tuple[fx.Graph, list[fx.Node]]:
-    """The graph, and those calls of dropout in it that are switched on in training and off otherwise."""
+def _trace(
+    owner: nn.Module, calls: Sequence[Arguments], count: int
+) -> tuple[fx.Graph, dict[str, Tensor], list[fx.Node]]:
+    """The graph, its constants, and those calls of dropout in it that are on in training and off otherwise."""
     fixed = [_fixed_arguments(owner, arguments) for arguments in calls]
     if any(other != fixed[0] for other in fixed):
         raise RewritingError(f"it is called with different arguments that are not tensors: {fixed[0]}, and others")
-    present, other = (_traced(owner, fixed[0], training) for training in (owner.training, not owner.training))
+    present, constants = _traced(owner, fixed[0], owner.training)
+    other, _ = _traced(owner, fixed[0], not owner.training)
     pairs = list(zip(present.nodes, other.nodes, strict=False))
     if len(present.nodes) != len(other.nodes) or any(_shape(a) != _shape(b) for a, b in pairs):
         raise RewritingError("its forward runs differently in training, which traced code would forget")
     found = len(_activations(present))
     if found != count:
         raise RewritingError(f"it calls {count} activations, but {found} when it is traced")
-    return present, [a for a, b in pairs if _is_dropout(a) and _dropout(a)[1] != _dropout(b)[1]]
+    return present, constants, [a for a, b in pairs if _is_dropout(a) and _dropout(a)[1] != _dropout(b)[1]]
 
 
 def _shape(node: fx.Node) -> tuple[str, ...]:
@@ -120,7 +125,7 @@ def _fixed_arguments(owner: nn.Module, arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _traced(owner: nn.Module, fixed: dict[str, Any], training: bool) -> fx.Graph:
+def _traced(owner: nn.Module, fixed: dict[str, Any], training: bool) -> tuple[fx.Graph, dict[str, Tensor]]:
     twin = copy.copy(owner)  # whose flag may be changed
     twin.training = training
     states = random.getstate(), torch.random.get_rng_state()
@@ -139,7 +144,8 @@ def _traced(owner: nn.Module, fixed: dict[str, Any], training: bool) -> fx.Graph
     names = inspect.signature(owner.forward).parameters
     for name, node in zip(names, (n for n in graph.nodes if n.op == "placeholder"), strict=False):
         node.target = node.target if node.target.startswith("*") else name  # fx has numbered those that are fixed
-    return graph
+    # tensors that the forward makes of nothing
+    return graph, {name: value for name, value in vars(twin).items() if name.startswith("_tensor_constant")}
 
 
 def _name(node: fx.Node) -> str:

@@ -41,13 +41,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
-def call(model: nn.Module, batch: Any) -> Any:
-    """``model`` of a batch: a tensor as its only argument, a tuple or list as several, a dictionary by name."""
+def arguments_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A batch as arguments: a tensor as the only one, a tuple or list as several, a dictionary by name."""
     if isinstance(batch, dict) or hasattr(batch, "keys"):
-        return model(**batch)
+        return (), dict(batch)
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
-        return model(*batch)
-    return model(batch)
+        return tuple(batch), {}
+    return (batch,), {}
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """``model`` of a batch, see :func:`arguments_of`."""
+    args, kwargs = arguments_of(batch)
+    return model(*args, **kwargs)
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
