@@ -68,6 +68,8 @@ def reproduce(
     for name, value in (("seeds", seeds), ("workers", workers)):
         if value is not None and value < 1:
             raise DataError(f"--{name} {value}: expected at least 1")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"--out {out}: expected a directory, there is a file")
     chosen = [ITEMS[name] for name in items or ITEMS]
     work = Reproduction(chosen, scale, out, data_dir, seeds)
     if list:
@@ -82,7 +84,7 @@ def reproduce(
         paths = work.run(executor)
     except OSError as error:
         sys.exit(f"--out {out}: {error.strerror or error}")
-    for path in (*paths, *write_report(out)):
+    for path in (*paths, *reversed(write_report(out))):  # the page, at which one looks, comes last
         print(path)
 
 
@@ -95,7 +97,7 @@ def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None
         markdown: Write only a Markdown file, there, with links to the pictures in the directory.
     """
     if not runs.is_dir():
-        raise DataError(f"{runs}: there is no such directory")
+        raise DataError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
     if (runs / "runs").is_dir():
         record_again([*ITEMS.values()], runs)
     for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:

@@ -1,5 +1,7 @@
 """The tables and figures of the paper, and the studies beside it, by name."""
 
+from dataclasses import replace
+
 from bipolar.lab.paper import (
     aliasing,
     dropout,
@@ -16,10 +18,11 @@ from bipolar.lab.paper import (
     table5,
     text8,
 )
+from bipolar.lab.paper.claims import CLAIMS
 from bipolar.lab.paper.experiment import Item
 
 ITEMS: dict[str, Item] = {
-    item.name: item
+    item.name: replace(item, claims=[claim for claim in CLAIMS if claim.items[0] == item.name])
     for item in (
         figure1.ITEM,
         figure2.ITEM,

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, table_of_curves, train_curves
+from bipolar.lab.paper.experiment import DNC, Results, Scale, Training, draw_losses, table_of_curves, train_curves
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -44,8 +44,12 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 def draw(seeds: Sequence[Results]) -> Figure:
     def look(name: str) -> tuple[str, str, str]:
         nonlinearity, _, gradient = name.partition(", ")
-        color = ACTIVATION_COLORS["elu"] if nonlinearity == "elu" else "#0072B2"
-        return color, STYLES[gradient], f"{nonlinearity}, gradient {gradient}"
+        # one colour, as everywhere: BELU is thinner, on top, and pale where it is right as ELU is
+        return (
+            ACTIVATION_COLORS["elu"] if nonlinearity == "elu" else "#7a3500",
+            STYLES[gradient],
+            f"{nonlinearity}, gradient {gradient}",
+        )
 
     return draw_losses(seeds[0], "36 layers: the gradient of a skip added in place", look, top=10.0)
 
@@ -53,7 +57,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="aliasing",
     title="ELU and BELU, with right gradients and with those of a skip added in place",
-    published={"elu": table1.DNC, "belu": "converges"},
+    published={"elu": DNC, "belu": "converges"},
     runs=runs,
     collect=train_curves,
     draw=draw,

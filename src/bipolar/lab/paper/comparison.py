@@ -38,10 +38,11 @@ class Cell:
         words = [value for value in self.ours if isinstance(value, str)]
         if self.mean is None:
             return words[0] if words else ""
-        spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
+        form = f".{digits}f" if abs(self.mean) < 1e5 else f".{digits}g"
+        spread = "" if self.spread is None else f" ± {self.spread:{form}}"
         failed = f" ({len(words)} of {len(self.ours)} {words[0]})" if words else ""
         mean = round(self.mean, digits) + 0.0  # without the sign of a zero
-        return f"{mean:.{digits}f}{spread}{failed}"
+        return f"{mean:{form}}{spread}{failed}"
 
     def published_text(self, digits: int) -> str:
         return f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or ""
@@ -75,14 +76,24 @@ def over(seeds: Sequence[dict[str, Any]], *path: str) -> list[float | str]:
     return found
 
 
-def ranking(title: str, published: Mapping[str, float], name: str, ours: Sequence[float | str]) -> Table:
-    """Networks by their error as published, with ours on top."""
-    rows = {name: [Cell(ours)]} | {network: [Cell((), error)] for network, error in published.items()}
+def ranking(title: str, published: Mapping[str, float], name: str, ours: Sequence[float | str], theirs: float) -> Table:
+    """Networks by their error as published, with ours on top, beside what the paper has for it."""
+    rows = {name: [Cell(ours, theirs)]} | {network: [Cell((), error)] for network, error in published.items()}
     return Table(title, ["error"], rows)
 
 
 def flat_table(title: str, seeds: Sequence[dict[str, Any]], columns: dict[str, str], digits: int = 3) -> Table:
-    """A row for each entry of the results, with some of its values; ``columns`` has a heading for each key."""
+    """A row for each entry of the results, with some of its values; ``columns`` has a heading for each key.
+
+    Whole numbers are shown as such.
+    """
     names = list(dict.fromkeys(name for seed in seeds for name in seed))
-    rows = {name: [Cell(over(seeds, name, key)) for key in columns] for name in names}
+
+    def cell(name: str, key: str) -> Cell:
+        raw = [seed[name].get(key) for seed in seeds if isinstance(seed.get(name), dict)]
+        if raw and all(isinstance(value, int) and not isinstance(value, bool) for value in raw):
+            return Cell([", ".join(map(str, raw))])
+        return Cell(over(seeds, name, key))
+
+    rows = {name: [cell(name, key) for key in columns] for name in names}
     return Table(title, list(columns.values()), rows, digits)

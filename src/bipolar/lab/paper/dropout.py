@@ -12,7 +12,7 @@ from typing import Any
 
 from bipolar.lab.paper import table1
 from bipolar.lab.paper.comparison import Cell, Table, over
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
+from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 DEPTHS = (4, 36)
@@ -33,7 +33,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {name: outcome.result.get("best_valid_bpc", table1.DNC) for name, outcome in outcomes.items()}
+    return {name: outcome.result.get("best_valid_bpc", DNC) for name, outcome in outcomes.items()}
 
 
 def tables(seeds: Sequence[Results]) -> list[Table]:

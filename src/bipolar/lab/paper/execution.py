@@ -1,6 +1,8 @@
 """Carrying out trials: one after another, in several processes, or on a Ray cluster."""
 
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -51,7 +53,7 @@ def in_processes(workers: int) -> Executor:
 
 def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done: Callable[[Trial], None]) -> None:
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (threads, os.getpid())) as pool:
         futures: dict[Future[None], Trial] = {pool.submit(run, trial, data_dir, False): trial for trial in trials}
         waiting = set(futures)
         try:
@@ -62,6 +64,18 @@ def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done:
                     done(futures[future])
         finally:
             pool.shutdown(cancel_futures=True)  # what has begun ends, or has been told to stop
+
+
+def _begin(threads: int, parent: int) -> None:
+    """The start of a worker: it ends when its parent does, however that ends. A trial can be killed at any moment."""
+    torch.set_num_threads(threads)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def on_ray(address: str | None) -> Executor:
@@ -83,7 +97,8 @@ def on_ray(address: str | None) -> Executor:
             ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
         try:
             gpus = 1 if ray.cluster_resources().get("GPU") else 0
-            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(_files_of)
+            again: Any = [RuntimeError, OSError, MemoryError]  # not what is wrong with the configuration
+            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=again)(_files_of)
             with Display(trials, data_dir):
                 waiting = {task.remote(_absolute(trial), data_dir and data_dir.absolute()): trial for trial in trials}
                 while waiting:

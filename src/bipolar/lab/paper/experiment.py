@@ -59,6 +59,8 @@ class Item:
     draw: Callable[[Sequence[Results]], Figure] | None = None
     #: tables, from the results of each seed
     tables: Callable[[Sequence[Results]], Sequence[Table]] | None = None
+    #: what is claimed about it, each with the rule that decides it: :class:`~bipolar.lab.paper.verdicts.Claim`
+    claims: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,10 @@ class Computation(Item):
     compute: Callable[[Scale, Path | None], Results]
 
 
+#: What takes the place of a number.
+DNC = "did not converge"
+
+
 def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
     """For each run its training loss by step, and how it ended."""
     return {
@@ -88,8 +94,8 @@ def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
             "status": outcome.result["status"],
             "reason": outcome.result.get("reason"),
             "train_bpc": outcome.curve("train_bpc"),
-            "best_valid_bpc": outcome.result.get("best_valid_bpc"),
-            "last_train_bpc": outcome.last("train_bpc"),
+            "best_valid_bpc": outcome.result.get("best_valid_bpc") if outcome.converged else DNC,
+            "last_train_bpc": outcome.last("train_bpc") if outcome.converged else DNC,
         }
         for name, outcome in outcomes.items()
     }

@@ -32,12 +32,24 @@ def units(activation: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def compute(scale: Scale, data_dir: Path | None) -> Results:
-    """The mean of the output of each over the two kinds of unit, for a normal input: none for a bipolar activation."""
-    found = {}
-    for title, f in PANELS.items():
-        plain = PLAIN[title]
-        found[title] = {"mean of the plain one": bipolar.moments(plain).mean, "mean": bipolar.moments(f).mean}
-    return found
+    """The mean of the output of each over the two kinds of unit, for normal inputs of mean 0 and 1.
+
+    Theorem 1: for ReLU it is half the input's. Theorem 2: for ELU it is the average of the input's and a point in
+    [-alpha, alpha].
+    """
+
+    def mean(f: nn.Module, of_input: float) -> float:
+        return bipolar.moments(lambda x: f(x + of_input)).mean
+
+    return {
+        title: {
+            "mean of the plain one": mean(PLAIN[title], 0),
+            "mean": mean(f, 0),
+            "mean of the plain one for an input of mean 1": mean(PLAIN[title], 1),
+            "mean for an input of mean 1": mean(f, 1),
+        }
+        for title, f in PANELS.items()
+    }
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
@@ -68,9 +80,14 @@ ITEM = Computation(
     draw=draw,
     tables=lambda seeds: [
         flat_table(
-            "Mean of the output for a standard normal input",
+            "Mean of the output for a normal input",
             seeds,
-            {"mean of the plain one": "plain", "mean": "bipolar"},
+            {
+                "mean of the plain one": "input of mean 0: plain",
+                "mean": "bipolar",
+                "mean of the plain one for an input of mean 1": "input of mean 1: plain",
+                "mean for an input of mean 1": "bipolar ",
+            },
         )
     ],
     compute=compute,

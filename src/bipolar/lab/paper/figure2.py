@@ -112,7 +112,7 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
 ITEM = Computation(
     name="figure2",
     title="Figure 2: iterations of x = f(W x), plain and bipolar",
-    published={"claim": "the bipolar systems stay closer to mean 0 and variance 1"},
+    published={"claim": "the bipolar systems are less prone to an exploding mean and variance"},
     draw=draw,
     tables=tables,
     compute=lambda scale, data_dir: compute(),

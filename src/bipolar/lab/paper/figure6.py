@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import Results, Scale, Training, draw_losses, table_of_curves, train_curves
+from bipolar.lab.paper.experiment import DNC, Results, Scale, Training, draw_losses, table_of_curves, train_curves
 from bipolar.lab.training.text import TextConfig
 
 
@@ -27,7 +27,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="figure6",
     title="Figure 6: training loss by activation, 36 layers",
-    published={"elu": table1.DNC},
+    published={"elu": DNC},
     runs=runs,
     collect=train_curves,
     draw=draw,

@@ -2,7 +2,7 @@
 
 from bipolar.lab.paper.cost import calibration
 from bipolar.lab.paper.experiment import SCALES, Item, Scale, Training
-from bipolar.lab.paper.reproduction import Reproduction
+from bipolar.lab.paper.reproduction import Reproduction, read_record
 from bipolar.lab.training.journal import duration
 from bipolar.table import text_table
 
@@ -12,14 +12,17 @@ def listing(work: Reproduction) -> str:
     rows = []
     for item in work.items:
         costs = [_cost(item, scale, work) for scale in SCALES]
-        rows.append((item.name, item.title, *costs, "done" if work.done(item) else ""))
+        done = work.done(item) and read_record(work.out / f"{item.name}.json") is not None
+        rows.append((item.name, item.title, *costs, "done" if done else ""))
     note = "Times are for this machine, validation and searches not counted; runs that items share count in each."
-    return text_table(["item", "what", *SCALES, f"in {work.out}"], rows) + "\n" + note
+    claims = [f"  {item.name}: {claim.text}" for item in work.items for claim in item.claims]
+    table = text_table(["item", "what", *SCALES, f"in {work.out}"], rows)
+    return "\n".join([table, note, "", "What is claimed about them:", *claims])
 
 
 def _cost(item: Item, scale: Scale, work: Reproduction) -> str:
     if not isinstance(item, Training):
-        return "no training"
+        return "< 1 min"
     seeds = item.seeds[scale] if work.seeds is None else work.seeds
     return duration(seeds * sum(calibration().seconds(c, work.data_dir) for c in item.runs(scale).values()))
 

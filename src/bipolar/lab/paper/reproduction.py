@@ -53,7 +53,8 @@ class Reproduction:
         """Whether nothing is left to do for an item."""
         if isinstance(item, Computation):
             record = read_record(self._path(item))
-            return record is not None and bool(record.get("complete"))
+            drawn = item.draw is None or (self.out / f"{item.name}.svg").exists()
+            return record is not None and bool(record.get("complete")) and drawn
         if not isinstance(item, Training):
             raise TypeError(f"item: expected a Training or a Computation, got {item!r}")
         first = list(self._trials(item, 1).values())
@@ -124,6 +125,7 @@ class Reproduction:
             return
         values = {
             "complete": self.done(item),
+            "seeds": self._seeds(item),
             "seconds": round(sum(outcome.result.get("seconds", 0.0) for outcome in outcomes.values()), 1),
             "results": by_seed["1"],
             "by_seed": by_seed,
@@ -155,7 +157,7 @@ def record_again(items: Sequence[Item], directory: Path) -> None:
         if isinstance(item, Training):
             record = read_record(directory / f"{item.name}.json")
             for scale in SCALES if record is None else [record["scale"]]:
-                seeds = len(record.get("by_seed", {})) or None if record is not None else None
+                seeds = None if record is None else record.get("seeds") or len(record.get("by_seed", {})) or None
                 Reproduction([item], scale, directory, seeds=seeds).record(item)
 
 
@@ -164,12 +166,13 @@ def _once(trials: Iterator[Trial]) -> list[Trial]:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """The record of an item, or None if there is none, or none that can be read."""
+    """The record of an item, or None if there is none, or none that is whole."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        whole = values["scale"] in SCALES and isinstance(values["results"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return values if isinstance(values, dict) else None
+    return values if whole else None
 
 
 def finite(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bipolar.gain import Statistic
 from bipolar.lab.paper.comparison import Cell, Table, over
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
+from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -26,7 +26,6 @@ SHAPES = {
     144: (128, 0.025),
 }
 OTHER_RATES = 0.025
-DNC = "did not converge"
 PUBLISHED: dict[str, dict[str, float | str]] = {
     "4": {"relu": 1.321, "brelu": 1.324, "elu": DNC, "belu": 1.318},
     "8": {"relu": 1.331, "brelu": 1.320, "elu": DNC, "belu": 1.317},

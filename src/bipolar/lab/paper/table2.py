@@ -5,7 +5,7 @@ from typing import Any
 
 from bipolar.lab.paper import table1
 from bipolar.lab.paper.comparison import Table, over, ranking
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
+from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 #: test BPC, as the paper lists it, with its references
@@ -35,13 +35,15 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return {
-        name: {"width": o.config["model"]["hidden_size"], "test_bpc": o.result.get("test_bpc", table1.DNC)}
+        name: {"width": o.config["model"]["hidden_size"], "test_bpc": o.result.get("test_bpc", DNC)}
         for name, o in outcomes.items()
     }
 
 
 def tables(seeds: Sequence[Results]) -> list[Table]:
-    return [ranking("Test error (BPC)", PUBLISHED, "BELU, 36 layers, here", over(seeds, "belu", "test_bpc"))]
+    ours = over(seeds, "belu", "test_bpc")
+    theirs = PUBLISHED["BELU 36x256 (Eidnes & Nøkland, 2018)"]
+    return [ranking("Test error (BPC)", PUBLISHED, "BELU, 36 layers, here", ours, theirs)]
 
 
 ITEM = Training(

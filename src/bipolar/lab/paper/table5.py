@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from bipolar.lab.paper.comparison import Cell, Table, over
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
-from bipolar.lab.paper.table1 import DNC
+from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig, ImageModel
 
 ACTIVATIONS = ("relu", "brelu", "elu", "belu")

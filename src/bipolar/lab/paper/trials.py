@@ -23,7 +23,13 @@ class Trial:
 
     @property
     def done(self) -> bool:
-        return (self.directory / "result.json").exists()
+        """Whether its result is there, and whole; else it is run, or gone on with."""
+        try:
+            return isinstance(_read(self.directory / "result.json"), dict) and bool(
+                _read(self.directory / "config.json")["config"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def outcome(self) -> Outcome:
         stored = _read(self.directory / "config.json")

@@ -8,6 +8,9 @@ from typing import Any, Literal, TypeAlias
 from bipolar.lab.paper.comparison import Cell, over
 from bipolar.lab.paper.experiment import SCALES, Results, Scale
 
+#: Where a claim stands that is not the paper's.
+OURS = "ours"
+
 Status: TypeAlias = Literal["reproduced", "not reproduced", "not decided"]
 
 
@@ -50,9 +53,14 @@ class Evidence:
 
     def cell(self, item: str, *path: str) -> Cell:
         """The values at a path of the results, of all seeds."""
-        values = over(self.seeds(item), *path)
-        if not values:
-            raise MissingError(f"{item} has nothing at {' / '.join(path)}")
+        return self.cell_of(item, " / ".join(path), lambda results: next(iter(over([results], *path)), None))
+
+    def cell_of(self, item: str, name: str, value: Callable[[Results], float | str | None]) -> Cell:
+        """What a function makes of the results of each seed."""
+        found = [value(results) for results in self.seeds(item)]
+        values = [v for v in found if v is not None]
+        if len(values) < len(found):
+            raise MissingError(f"{item} has nothing at {name}" + (" for some seeds" if values else ""))
         return Cell(values)
 
 
@@ -85,6 +93,45 @@ class Claim:
             return Verdict("not decided", str(error))
 
 
+@dataclass(frozen=True)
+class Margin:
+    """How far apart two means have to be to differ; within it, they are equal.
+
+    With several seeds that is ``several``, or two standard errors of the difference if they are more. With one seed
+    nothing is known about the noise, so that it takes more to tell two runs apart: ``one``.
+    """
+
+    several: float
+    one: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.one:g} {self.unit} with one seed, {self.several:g} or two standard errors with several"
+
+
+Order: TypeAlias = Literal["below", "above", "equal", "unclear"]
+
+
+def compare(a: Cell, b: Cell, margin: Margin) -> Order:
+    """Whether a is below b, above it or equal to it, beyond doubt.
+
+    What has not converged is above all that has; a value of which some seeds have and some have not is unclear.
+    """
+    if any(0 < len(cell.numbers) < len(cell.ours) for cell in (a, b)) or (a.mean is None and b.mean is None):
+        return "unclear"
+    if a.mean is None or b.mean is None:
+        return "above" if a.mean is None else "below"
+    apart = a.mean - b.mean
+    if a.spread is None or b.spread is None:
+        noise, least = 0.0, margin.one
+    else:
+        noise = 2 * math.sqrt(a.spread**2 / len(a.numbers) + b.spread**2 / len(b.numbers))
+        least = max(margin.several, noise)
+    if abs(apart) > least:
+        return "below" if apart < 0 else "above"
+    return "equal" if abs(apart) + noise <= margin.several else "unclear"
+
+
 def diverged(cell: Cell) -> bool:
     """Whether no seed has converged."""
     return not cell.numbers
@@ -94,20 +141,6 @@ def all_converged(cell: Cell) -> bool:
     return len(cell.numbers) == len(cell.ours)
 
 
-def lower(a: Cell, b: Cell, margin: float) -> bool | None:
-    """Whether a is below b, by more than the margin and, with several seeds, two standard errors; None if neither is.
-
-    What has not converged is above all that has.
-    """
-    if a.mean is None or b.mean is None:
-        return None if a.mean is b.mean else b.mean is None
-    variance = sum((cell.spread or 0.0) ** 2 / max(len(cell.numbers), 1) for cell in (a, b))
-    least = max(margin, 2 * math.sqrt(variance))
-    if abs(a.mean - b.mean) <= least:
-        return None
-    return a.mean < b.mean
-
-
 def show(cell: Cell, digits: int = 3) -> str:
-    seeds = f", {len(cell.ours)} seeds" if len(cell.ours) > 1 else ""
-    return f"{cell.text(digits)}{seeds}"
+    seeds = f"{len(cell.ours)} seeds" if len(cell.ours) > 1 else "one seed"
+    return f"{cell.text(digits)} ({seeds})"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bipolar.figures import as_svg
-from bipolar.lab.paper.claims import CLAIMS
+from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.comparison import Table
 from bipolar.lab.paper.experiment import SCALES, Item
 from bipolar.lab.paper.reproduction import read_record
-from bipolar.lab.paper.verdicts import Claim, Evidence, Verdict, results_of
+from bipolar.lab.paper.verdicts import OURS, Claim, Evidence, Verdict, results_of
 from bipolar.lab.training.journal import duration
 
 
@@ -46,16 +46,31 @@ class Section:
     @property
     def facts(self) -> dict[str, str]:
         """Where it comes from."""
-        seeds = self.record.get("by_seed") or {}
+        seeds, runs = self.record.get("by_seed") or {}, self.record.get("runs") or {}
+
+        def origin(key: str) -> str:  # of the runs, not of the moment at which they were read
+            return ", ".join(sorted({str(run.get(key)) for run in (runs or {"": self.record}).values()}))
+
         facts = {
             "scale": str(self.record.get("scale")),
             "duration": duration(float(self.record.get("seconds") or 0.0)),
-            "runs": str(len(self.record.get("runs") or {})),
-            "seeds": str(max(len(seeds), 1)),
-            "commit": str(self.record.get("commit")),
-            "machine": str(self.record.get("machine")),
+            **({"runs": str(len(runs)), "seeds": str(max(len(seeds), 1))} if runs else {}),
+            "commit": origin("commit"),
+            "machine": origin("machine"),
         }
         return facts if self.record.get("complete") else {"state": "not complete"} | facts
+
+    @property
+    def published(self) -> str:
+        """What the paper says, where no table says it."""
+        if not self.item.published or any(table.has_published for table in self.tables):
+            return ""
+        return "; ".join(_flat(self.item.published))
+
+    @property
+    def seen(self) -> str:
+        """What the picture shows, for those who do not see it."""
+        return ". ".join([self.item.title, *(d.verdict.reason for d in self.claims)])
 
     @property
     def configuration(self) -> str:
@@ -65,9 +80,23 @@ class Section:
 
     @property
     def next_scale(self) -> str | None:
-        """The command for the next scale."""
+        """The command for the next scale, if the command knows the item."""
         place = SCALES.index(self.record["scale"])
+        if self.item.name not in ITEMS:
+            return None
         return f"bipolar reproduce {self.item.name} --scale {SCALES[place + 1]}" if place + 1 < len(SCALES) else None
+
+
+def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
+    """Nested values, a line for each."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, *path, name)
+        else:
+            label = ", ".join(p for p in (*path, name) if p != "claim")
+            found.append(f"{label}: {value}" if label else str(value))
+    return found
 
 
 def _short(config: Mapping[str, Any]) -> str:
@@ -81,7 +110,8 @@ def read(directory: Path, items: Mapping[str, Item]) -> tuple[list[Section], lis
     """A section for each item that has a record in a directory; and the claims about the items, decided by them."""
     records = {name: record for name in items if (record := read_record(directory / f"{name}.json")) is not None}
     evidence = Evidence(records)
-    decided = [Decided(claim, claim.verdict(evidence)) for claim in CLAIMS if set(claim.items) <= set(items)]
+    decided = [Decided(claim, claim.verdict(evidence)) for item in items.values() for claim in item.claims]
+    decided.sort(key=lambda d: d.claim.where == OURS)  # the paper's first
     sections = [
         Section(items[name], record, [d for d in decided if d.claim.items[0] == name])
         for name, record in records.items()

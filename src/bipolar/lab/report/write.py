@@ -12,6 +12,7 @@ from bipolar.lab.data import DataError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.comparison import Table
 from bipolar.lab.paper.experiment import Item
+from bipolar.lab.paper.verdicts import OURS
 from bipolar.lab.report.content import Decided, Section, read
 
 #: For whoever has not read the paper.
@@ -22,12 +23,12 @@ INTRODUCTION = (
     "it they train recurrent networks of up to 144 layers without gates, and residual networks without batch "
     "norm, where, they report, the plain activations diverge or need far lower learning rates.",
     "",
-    "Three things to know when reading on. A bipolar network is a plain one with some weights' signs flipped, "
-    "and trains as that does; so what bipolarity changes is what the initialisation (LSUV) measures, not what "
-    "the network can learn. In the code released with the paper a skip connection is added in place, which "
-    "changes the gradient of ELU and not that of BELU; that is a reading of public code and a simulation, not a "
-    "proof of what happened. And a verdict from a small scale is one about small networks and short runs: the "
-    "paper's own have fifteen times as many parameters and a hundred times as many steps.",
+    "Three things to know when reading on. As long as everything between its activations commutes with signs, a "
+    "bipolar network is a plain one with some weights' signs flipped, and trains as that does; what bipolarity then "
+    "changes is what the initialisation (LSUV) measures, not what the network can learn. In the code released with the "
+    "paper a skip connection is added in place, which changes the gradient of ELU and not that of BELU; that is a "
+    "reading of public code and a simulation, not a proof of what happened. And a verdict below the paper's scale is "
+    "one about smaller networks and shorter runs.",
 )
 STATUSES = ("reproduced", "not reproduced", "not decided")
 
@@ -46,8 +47,14 @@ def write_report(directory: Path, items: Mapping[str, Item] = ITEMS) -> list[Pat
 
 def write_markdown(directory: Path, path: Path) -> Path:
     """Writes the report as Markdown elsewhere, with links to the pictures in the directory."""
+    sections, decided = read(directory, ITEMS)
+    if not sections:
+        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
     figures = os.path.relpath(directory, path.parent)
-    _write(path, markdown(*read(directory, ITEMS), Path(figures).as_posix()))
+    try:
+        _write(path, markdown(sections, decided, Path(figures).as_posix()))
+    except OSError as error:
+        raise DataError(f"--markdown {path}: {error.strerror or error}") from None
     return path
 
 
@@ -65,8 +72,17 @@ def html(sections: list[Section], decided: list[Decided]) -> str:
     return template.render(sections=sections, decided=decided, counts=_counts(decided), scale=_scale(sections))
 
 
-def _counts(decided: list[Decided]) -> dict[str, int]:
-    return {status: sum(d.verdict.status == status for d in decided) for status in STATUSES}
+def _counts(decided: list[Decided]) -> dict[str, dict[str, int]]:
+    """How many claims of the paper, and of ours, have which verdict."""
+    groups = {
+        "the paper's claims": [d for d in decided if d.claim.where != OURS],
+        "our own": [d for d in decided if d.claim.where == OURS],
+    }
+    return {
+        name: {status: sum(d.verdict.status == status for d in group) for status in STATUSES}
+        for name, group in groups.items()
+        if group
+    }
 
 
 def _scale(sections: list[Section]) -> str:
@@ -76,13 +92,12 @@ def _scale(sections: list[Section]) -> str:
 def markdown(sections: list[Section], decided: list[Decided], figures: str | None = None) -> str:
     """The same as text. With ``figures``, where the pictures are, they are shown."""
     lines = ["# The paper, reproduced", "", *INTRODUCTION, ""]
-    lines += [
-        f"At the scale {_scale(sections)}: " + ", ".join(f"{n} {status}" for status, n in _counts(decided).items())
-    ]
-    lines += ["", "| claim | where | verdict | why |", "| --- | --- | --- | --- |"]
+    for group, counts in _counts(decided).items():
+        lines += [f"At the scale {_scale(sections)}, {group}: {', '.join(f'{n} {s}' for s, n in counts.items())}.", ""]
+    lines += ["| claim | where | verdict | why |", "| --- | --- | --- | --- |"]
     for d in decided:
-        cells = (d.claim.text, d.claim.where, f"**{d.verdict.status}**", d.verdict.reason)
-        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+        text, where, why = (_escaped(part) for part in (d.claim.text, d.claim.where, d.verdict.reason))
+        lines.append(f"| {text} | {where} | **{d.verdict.status}** | {why} |")
     for section in sections:
         lines += ["", f"## {_escaped(section.item.title)}", ""]
         for d in section.claims:
@@ -92,6 +107,8 @@ def markdown(sections: list[Section], decided: list[Decided], figures: str | Non
             ]
         if figures is not None and section.item.draw is not None:
             lines += ["", f"![{_escaped(section.item.title)}]({figures}/{section.item.name}.svg)"]
+        if section.published:
+            lines += ["", f"As published: {_escaped(section.published)}."]
         for table in section.tables:
             lines += ["", _escaped(table.title), "", *_table(table)]
         facts = "; ".join(f"{name}: {value}" for name, value in section.facts.items())
@@ -103,7 +120,9 @@ def markdown(sections: list[Section], decided: list[Decided], figures: str | Non
 
 def _escaped(text: str) -> str:
     """Without what Markdown or HTML would take for its own."""
-    for character, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
+    for character in "\\`*_[]|":
+        text = text.replace(character, f"\\{character}")
+    for character, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\n", " ")):
         text = text.replace(character, instead)
     return text
 
@@ -117,8 +136,9 @@ def _table(table: Table) -> list[str]:
         shown = []
         for cell in cells:
             ours, published = cell.text(table.digits), cell.published_text(table.digits)
+            apart = "" if cell.difference is None else f", {cell.difference:+.{table.digits}f}"
             shown.append(
-                f"{ours} (published {published})"
+                f"{ours} (published {published}{apart})"
                 if ours and published
                 else ours or (f"published {published}" if published else "")
             )
@@ -150,7 +170,10 @@ def as_json(sections: list[Section], decided: list[Decided]) -> dict[str, Any]:
                         "title": table.title,
                         "columns": list(table.columns),
                         "rows": {
-                            name: [{"ours": list(cell.ours), "published": cell.published} for cell in cells]
+                            name: [
+                                {"ours": list(cell.ours), "published": cell.published, "difference": cell.difference}
+                                for cell in cells
+                            ]
                             for name, cells in table.rows.items()
                         },
                     }
