@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +25,7 @@ from bipolar.lab import mistakes
 from bipolar.lab.paper import ITEMS, aliasing, figure3, figure4, shortcut, table1, table5, trials
 from bipolar.lab.paper.execution import Executor, in_processes, on_ray, one_after_another
 from bipolar.lab.paper.experiment import SCALES, Computation, Item, Outcome, Scale, Training
-from bipolar.lab.paper.reproduction import Reproduction
+from bipolar.lab.paper.reproduction import Reproduction, record_again
 from bipolar.lab.paper.trials import trial_of, with_seed
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel
@@ -222,6 +223,26 @@ def one_is_killed(runs: Path, workers: Callable[[], list[int]]) -> Iterator[None
     assert killed
 
 
+@pytest.mark.parametrize("content", ['{"status": "fin', "[]", ""])
+def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path, content: str) -> None:
+    whole = reproduce(tiny(), tmp_path)["results"]
+    first = next(iter(tmp_path.glob("runs/*/result.json")))
+    first.write_text(content)
+    (tmp_path / "table1.json").write_text('{"scale": "quick", "complete": true}')
+    assert not Reproduction([tiny()], "quick", tmp_path).done(tiny())
+    record_again([tiny()], tmp_path)
+    assert reproduce(tiny(), tmp_path)["results"] == pytest.approx(whole)
+
+
+def test_a_record_remembers_how_many_seeds_there_are_to_be(tmp_path: Path) -> None:
+    work = Reproduction([tiny()], "quick", tmp_path, seeds=2)
+    one_after_another(list(work.first_trials()), None, lambda trial: None)
+    work.record(tiny())
+    record_again([tiny()], tmp_path)
+    record = json.loads((tmp_path / f"{tiny().name}.json").read_text())
+    assert (record["complete"], record["seeds"], list(record["by_seed"])) == (False, 2, ["1"])
+
+
 class TestManyProcesses:
     """The numbers are those of one process; a worker that is killed at work costs nothing but time."""
 
@@ -269,9 +290,29 @@ class TestManyProcesses:
         )
         assert killed["results"] == whole["results"]
 
+    def test_workers_end_with_their_parent(self, tmp_path: Path) -> None:
+        arguments = [sys.executable, "-m", "bipolar.lab", "reproduce", "figure5", "--workers", "2", "--out"]
+        with subprocess.Popen(
+            [*arguments, str(tmp_path / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while not list((tmp_path / "killed").glob("runs/*/metrics.jsonl")):
+                assert process.poll() is None
+                os.sched_yield()
+            workers = descendants(process.pid)
+            process.kill()
+        assert workers
+        wait_until(lambda: not any("spawn_main" in command_of(pid) for pid in workers), seconds=20)
 
-def descendants() -> list[int]:
-    found, left = [], [os.getpid()]
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def descendants(of: int | None = None) -> list[int]:
+    found, left = [], [os.getpid() if of is None else of]
     while left:
         parent = left.pop()
         for path in Path("/proc").glob("[0-9]*/stat"):

@@ -318,6 +318,8 @@ def test_the_example_of_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.
     exec(compile(text.split("```python\n")[1].split("```")[0], "my_table.py", "exec"), {"__name__": "__main__"})  # noqa: S102
     page = (tmp_path / "runs/patterns/report.html").read_text()
     assert "Which units are flipped" in page
+    assert "It does not matter which units are flipped." in page
+    assert "bipolar reproduce patterns" not in page  # which the command does not know
     assert "halves" in page
 
 

@@ -23,6 +23,8 @@ from bipolar.lab.training.journal import Journal, duration
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+#: Seconds after which a run is saved, at the soonest; and the share of its time that saving may take.
+SOON, SHARE = 1.0, 0.02
 #: Steps that are timed before a run says how long it will take; the first few are slower and do not count.
 WARM_UP, TIMED = 2, 5
 
@@ -202,13 +204,15 @@ def _train(
         if index == 0 and step < total:
             task.start_epoch(epoch)
         model.train()
-        clock = time.perf_counter()
+        clock = saved_at = time.perf_counter()
+        cost = 0.0
         while step < total:
             loss, value = task.loss(index)
             fabric.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            number, stopping = _together(fabric, value, stop())
+            due = chief and time.perf_counter() - saved_at > max(SOON, cost / SHARE)
+            number, stopping, saving = _together(fabric, value, stop(), due)
             step, index = step + 1, index + 1
             losses.append(number)
             diverged = guard.check(step, number)
@@ -242,8 +246,11 @@ def _train(
                     save(best=True)
                 if index == 0 and step < total:
                     task.start_epoch(epoch)
-            if stopping or step % length.checkpoint_every == 0 or step == total:
+            if stopping or saving or step % length.checkpoint_every == 0 or step == total:
+                began = time.perf_counter()
                 save()
+                saved_at = time.perf_counter()
+                cost = saved_at - began
                 if stopping and step < total:
                     if journal is not None:
                         journal.say(f"stopped at step {step:,}")
@@ -303,13 +310,13 @@ def of_process(rows: Tensor, fabric: "Fabric") -> Tensor:
     return rows[fabric.global_rank].clone()
 
 
-def _together(fabric: "Fabric", value: Tensor, asked: bool) -> tuple[float, bool]:
-    """The mean of a value over all processes, and whether any of them was asked to stop: they have to stop as one."""
+def _together(fabric: "Fabric", value: Tensor, stop: bool, save: bool) -> tuple[float, bool, bool]:
+    """The mean of a value over all processes, and whether any of them is to stop, or to save: they act as one."""
     if fabric.world_size == 1:
-        return float(value.detach()), asked
-    both = torch.stack((value.detach(), torch.full_like(value, asked)))
-    mean, stopping = cast(Tensor, fabric.all_reduce(both, reduce_op="mean")).tolist()
-    return mean, stopping > 0
+        return float(value.detach()), stop, save
+    every = torch.stack((value.detach(), torch.full_like(value, stop), torch.full_like(value, save)))
+    mean, stopping, saving = cast(Tensor, fabric.all_reduce(every, reduce_op="mean")).tolist()
+    return mean, stopping > 0, saving > 0
 
 
 def seconds_per_step(task: Task, machine: Machine) -> float:

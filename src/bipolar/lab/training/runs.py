@@ -46,7 +46,7 @@ class RunConfig:
     seed: int = 1
     """The seed of everything random."""
     checkpoint_every: int = 200
-    """Steps between checkpoints."""
+    """Steps between checkpoints, at most: sooner if a second has passed, and saving takes little of the time."""
     log_every: int = 10
     """Steps between lines of metrics."""
 
