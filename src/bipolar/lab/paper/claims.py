@@ -338,8 +338,8 @@ CLAIMS = (
         "Iterated bipolar layers are less prone to an exploding mean and variance than plain ones.",
         "Figure 2",
         ("figure2",),
-        "after the last iteration the second moment, which holds both, is nearer to 1 by a quarter for most bipolar "
-        "systems, and for none farther",
+        "after the last iteration the second moment, which holds both, is nearer to 1 for most bipolar systems, by a "
+        "factor of 1.25, and for none farther by as much",
         _dynamics,
         "quick",
     ),

@@ -83,10 +83,10 @@ ITEM = Computation(
             "Mean of the output for a normal input",
             seeds,
             {
-                "mean of the plain one": "input of mean 0: plain",
-                "mean": "bipolar",
-                "mean of the plain one for an input of mean 1": "input of mean 1: plain",
-                "mean for an input of mean 1": "bipolar ",
+                "mean of the plain one": "plain, input of mean 0",
+                "mean": "bipolar, input of mean 0",
+                "mean of the plain one for an input of mean 1": "plain, input of mean 1",
+                "mean for an input of mean 1": "bipolar, input of mean 1",
             },
         )
     ],
