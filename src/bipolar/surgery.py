@@ -19,8 +19,8 @@ from bipolar.rnn import StackedRNN
 from bipolar.state import unwrapped
 from bipolar.symmetry.analysis import channel_dim, disagree
 from bipolar.symmetry.guess import example_for
+from bipolar.symmetry.modules import LEFT_ALONE
 from bipolar.symmetry.recording import ActivationCall, Recording, Site, record
-from bipolar.symmetry.rules import LEFT_ALONE
 from bipolar.table import text_table
 from bipolar.twins import Twin, of_module
 

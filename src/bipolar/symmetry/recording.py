@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from bipolar.lsuv.follow import is_metadata
 from bipolar.state import call, restored, tensors_in, tensors_within
-from bipolar.symmetry import rules
+from bipolar.symmetry import modules, rules
 from bipolar.symmetry.constraints import PLUS, Constraints
 from bipolar.twins import Twin, of_call, of_module
 
@@ -118,7 +118,7 @@ class Recording(TorchFunctionMode):
 
     def idle(self) -> list[str]:
         """The modules with parameters that did not run."""
-        whole = {part for m in self.model.modules() if rules.rule_of(m) is not None for part in m.modules()}
+        whole = {part for m in self.model.modules() if modules.rule_of(m) is not None for part in m.modules()}
         return [
             name
             for name, module in self.model.named_modules()
@@ -293,11 +293,11 @@ class Recording(TorchFunctionMode):
         if not self._opaque:
             self._stack.append(_Frame(module, name, (args, kwargs)))
             self.arguments[name].append((args, kwargs))
-        if rules.rule_of(module) is not None:
+        if modules.rule_of(module) is not None:
             self._opaque += 1
 
     def leave(self, module: nn.Module, output: Any) -> None:
-        rule = rules.rule_of(module)
+        rule = modules.rule_of(module)
         if rule is not None:
             self._opaque -= 1
         if self._opaque:
