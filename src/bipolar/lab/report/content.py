@@ -74,7 +74,10 @@ class Section:
 
     @property
     def configuration(self) -> str:
-        """What the runs have in common, and in what they differ."""
+        """That of every run, or of the computation."""
+        own = self.record["results"].get("configuration")
+        if isinstance(own, Mapping):
+            return ", ".join(_flat(own))
         configs = {name: run["config"] for name, run in (self.record.get("runs") or {}).items()}
         return "\n".join(f"{name}: {_short(config)}" for name, config in configs.items())
 
