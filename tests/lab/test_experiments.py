@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as tF
+from matplotlib.figure import Figure
 
 import bipolar
 from bipolar.lab import mistakes
@@ -241,6 +243,18 @@ def test_a_record_remembers_how_many_seeds_there_are_to_be(tmp_path: Path) -> No
     record_again([tiny()], tmp_path)
     record = json.loads((tmp_path / f"{tiny().name}.json").read_text())
     assert (record["complete"], record["seeds"], list(record["by_seed"])) == (False, 2, ["1"])
+
+
+def test_a_picture_is_drawn_again_from_the_record_alone(tmp_path: Path) -> None:
+    reproduce(tiny(), tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    record, picture = tmp_path / f"{tiny().name}.json", tmp_path / f"{tiny().name}.svg"
+    drawn = replace(tiny(), draw=lambda seeds: Figure())
+    before = record.read_bytes()
+    assert not picture.exists()
+    record_again([drawn], tmp_path)
+    assert picture.read_text().startswith("<?xml")
+    assert record.read_bytes() == before
 
 
 class TestManyProcesses:

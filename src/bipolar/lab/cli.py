@@ -98,8 +98,7 @@ def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None
     """
     if not runs.is_dir():
         raise DataError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
-    if (runs / "runs").is_dir():
-        record_again([*ITEMS.values()], runs)
+    record_again([*ITEMS.values()], runs)
     for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:
         print(path)
 

@@ -13,6 +13,7 @@ from bipolar.lab.data import DataError
 from bipolar.lab.paper.execution import Executor
 from bipolar.lab.paper.experiment import SCALES, Computation, Item, Outcome, Results, Scale, Training
 from bipolar.lab.paper.trials import Trial, trial_of, with_seed
+from bipolar.lab.paper.verdicts import results_of
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.runs import RunConfig
 
@@ -133,32 +134,36 @@ class Reproduction:
         }
         self._write(item, values)
         if picture:
-            self._draw(item, list(by_seed.values()))
+            _draw(item, list(by_seed.values()), self.out)
 
     def _compute(self, item: Computation) -> None:
         start = time.perf_counter()
         results = finite(item.compute(self.scale, self.data_dir))
         seconds = round(time.perf_counter() - start, 1)
         self._write(item, {"complete": True, "seconds": seconds, "results": results})
-        self._draw(item, [results])
+        _draw(item, [results], self.out)
 
     def _write(self, item: Item, values: dict[str, Any]) -> None:
         head = {"item": item.name, "title": item.title, "scale": self.scale, **provenance()}
         write_json(self._path(item), {**head, "published": item.published, **finite(values)})
 
-    def _draw(self, item: Item, results: Sequence[Results]) -> None:
-        if item.draw is not None:
-            save_all(item.draw(results), self.out / item.name)
-
 
 def record_again(items: Sequence[Item], directory: Path) -> None:
-    """Writes the records of all trainings in a directory anew, from what their runs have left there."""
+    """Writes records anew from what runs have left in a directory, and draws the pictures from the records."""
     for item in items:
+        record = read_record(directory / f"{item.name}.json")
         if isinstance(item, Training):
-            record = read_record(directory / f"{item.name}.json")
             for scale in SCALES if record is None else [record["scale"]]:
                 seeds = None if record is None else record.get("seeds") or len(record.get("by_seed", {})) or None
-                Reproduction([item], scale, directory, seeds=seeds).record(item)
+                Reproduction([item], scale, directory, seeds=seeds).record(item, picture=False)
+            record = read_record(directory / f"{item.name}.json")
+        if record is not None:
+            _draw(item, results_of(record), directory)
+
+
+def _draw(item: Item, results: Sequence[Results], directory: Path) -> None:
+    if item.draw is not None:
+        save_all(item.draw(results), directory / item.name)
 
 
 def _once(trials: Iterator[Trial]) -> list[Trial]:
