@@ -281,7 +281,9 @@ def test_activations_in_place_leave_the_residual_stream_alone() -> None:
     block = converted.blocks[0]
     assert not block.relu1.inplace  # it reads the stream
     assert block.relu2.inplace  # it reads what the convolution gave it alone
-    assert "residual stream" in converted.conversion_report["blocks.0.relu1"].note
+    row = converted.conversion_report["blocks.0.relu1"]
+    assert "residual stream" in row.note
+    assert row.before == "ReLU(inplace=True)"
     stream = torch.randn(2, 8, 4, 4)
     before = stream.clone()
     block(stream)

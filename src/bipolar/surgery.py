@@ -157,6 +157,8 @@ class _Conversion:
         self._rows: dict[str, list[ConversionRow]] = {}
         self._done: set[nn.Module] = set()
         self._exposed: set[int] = set()
+        #: what those modules were called that have been changed already, before they are reported
+        self._was: dict[str, str] = {}
 
     def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
         neighbours = Neighbours(recording)
@@ -187,7 +189,9 @@ class _Conversion:
         """Modules that would change what others use; functions are rewritten later."""
         for call in recording.activations:
             if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
-                self.model.get_submodule(call.site.owner).inplace = False  # type: ignore[assignment]
+                module = self.model.get_submodule(call.site.owner)
+                self._was.setdefault(call.site.owner, _label(module))
+                module.inplace = False  # type: ignore[assignment]
 
     def recorded_activations(self, recording: Recording) -> None:
         """Those that ran on the example."""
@@ -313,7 +317,7 @@ class _Conversion:
             self._say(name, kind.__name__, LEFT, "not an activation that is known")
 
     def _say(self, name: str, before: str, after: str, note: str) -> None:
-        self._rows.setdefault(name, []).append(ConversionRow(name, before, after, note))
+        self._rows.setdefault(name, []).append(ConversionRow(name, self._was.get(name, before), after, note))
 
 
 def _label(module: object) -> str:

@@ -19,6 +19,7 @@ from bipolar.lab.paper.experiment import DNC
 from bipolar.lab.paper.reproduction import Reproduction
 from bipolar.lab.paper.verdicts import Evidence, Margin, Verdict, compare
 from bipolar.lab.report import write_markdown, write_report
+from bipolar.lab.report.content import Section
 from bipolar.lab.training.text import TextConfig, TextModel
 
 EVIL = "<script>alert(1)</script>|</td>"
@@ -277,6 +278,22 @@ def test_the_report_says_what_was_found_beside_what_was_published(reported: Path
     assert "| Theorems 1 and 2, Figure 1 | **reproduced** |" in text
     assert "the paper's claims: 1 reproduced" in text
     assert "our own: 0 reproduced" in text
+
+
+def test_a_section_says_what_its_runs_share_and_in_what_they_differ() -> None:
+    def config(**of_model: Any) -> dict[str, Any]:
+        return {"data": "ptb", "seed": 1, "max_steps": None, "log_every": 10, "model": of_model}
+
+    runs = {
+        "a": {"config": config(num_layers=4, skip_every=None, cell="stack", recompute=False)},
+        "b": {"config": config(num_layers=36, skip_every=4, cell="stack", recompute=False)},
+    }
+    facts = Section(ITEMS["figure5"], record("figure5", {}, runs=runs), ()).facts
+    assert facts["configuration"] == "data ptb, cell stack"
+    assert facts["by run"] == "num layers 4 / 36, skip every None / 4"
+    computed = Section(ITEMS["figure2"], record("figure2", {}, configuration={"units": 8}), ()).facts
+    assert computed["configuration"] == "units 8"
+    assert "by run" not in computed
 
 
 def test_the_command_rebuilds_it(reported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,11 +90,11 @@ def reproduce(
 
 @app.command
 def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None = None) -> None:
-    """Rebuild the report on what bipolar reproduce has left in a directory, and print where it is.
+    """Rebuild the report, and the pictures, on what bipolar reproduce has left in a directory, and print where it is.
 
     Args:
         runs: The directory, as --out of bipolar reproduce.
-        markdown: Write only a Markdown file, there, with links to the pictures in the directory.
+        markdown: Write a Markdown file there, instead of a page, with links to the pictures in the directory.
     """
     if not runs.is_dir():
         raise DataError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")

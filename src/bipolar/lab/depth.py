@@ -16,11 +16,13 @@ import bipolar
 from bipolar.files import write_json
 from bipolar.lab.provenance import provenance
 
+SETTINGS: dict[str, Any] = {"nonlinearity": "belu", "recompute": True}
+
 
 def measure(layers: int, width: int, batch: int, window: int, steps: int, seed: int = 0) -> dict[str, Any]:
     """Unit variance after LSUV, and for each training step the loss and the gradient norm of every layer's W."""
     torch.manual_seed(seed)
-    rnn, decoder = bipolar.StackedRNN(width, width, layers, recompute=True), nn.Linear(width, width)
+    rnn, decoder = bipolar.StackedRNN(width, width, layers, **SETTINGS), nn.Linear(width, width)
     report = bipolar.lsuv_rnn_(rnn, torch.randn(batch, width))
     optimizer = torch.optim.Adam([*rnn.parameters(), *decoder.parameters()], lr=1e-3)
     x = torch.randn(window, batch, width)
@@ -51,7 +53,8 @@ def main() -> None:
     out, start = arguments.pop("out"), time.perf_counter()
     results = measure(**arguments)
     seconds = round(time.perf_counter() - start, 1)
-    write_json(out, {"item": "depth", "configuration": arguments, **provenance(), "seconds": seconds, **results})
+    configuration = {**arguments, **SETTINGS}
+    write_json(out, {"item": "depth", "configuration": configuration, **provenance(), "seconds": seconds, **results})
     losses, ratios = results["losses"], results["smallest_over_largest_gradient_norm"]
     print(f"{arguments['layers']} layers, off unit variance by {results['largest_deviation_from_unit_variance']:.1e}")
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} in {arguments['steps']} steps")

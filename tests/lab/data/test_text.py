@@ -88,12 +88,35 @@ class TestBadData:
             load_text(str(path), directory)
 
     def test_names_and_splits(self, directory: Path) -> None:
-        with pytest.raises(DataError, match="--data nothing: neither one of ptb, text8, python-docs nor a file"):
+        with pytest.raises(
+            DataError, match="--data nothing: neither one of ptb, text8, text8-74M, python-docs nor a file"
+        ):
             load_text("nothing", directory)
         path = directory / "a.txt"
         path.write_bytes(b"abc")
         with pytest.raises(DataError, match=r"--split .* three positive fractions that add up to 1"):
             load_text(str(path), directory, (0.9, 0.2, 0.1))
+
+    def test_the_start_of_text8_is_cut_from_the_whole_or_has_a_file(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def file(path: str, content: bytes) -> RemoteFile:
+            return RemoteFile(path, "https://example.org/text8.zip", f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+        whole = b"ab c" * 25
+        monkeypatch.setattr(texts, "TEXT8", (file("text8/text8", whole),))
+        monkeypatch.setattr(texts, "TEXT8_START", file("text8/text8-74M", whole[:60]))
+        monkeypatch.setattr(texts, "TEXT8_START_SIZE", 60)
+        (directory / "text8").mkdir()
+        (directory / "text8/text8").write_bytes(whole)
+        cut = load_text("text8-74M", directory)
+        assert [len(cut[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
+        (directory / "text8/text8").unlink()
+        (directory / "text8/text8-74M").write_bytes(whole[:60])
+        assert load_text("text8-74M", directory).digest() == cut.digest()
+        (directory / "text8/text8-74M").write_bytes(whole[:59])
+        with pytest.raises(DataError, match="text8-74M: this is not"):
+            load_text("text8-74M", directory)
 
     def test_too_short_for_a_batch(self) -> None:
         with pytest.raises(DataError, match="10 characters are less than one batch of 4 x 5"):

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import PTB, TEXT8, DataError, fetch
+from bipolar.lab.data.files import PTB, TEXT8, TEXT8_START, TEXT8_START_SIZE, DataError, fetch
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 SPLITS = ("train", "valid", "test")
-NAMES = ("ptb", "text8", "python-docs")
+NAMES = ("ptb", "text8", "text8-74M", "python-docs")
 
 #: Text is decoded in pieces of this many bytes, so that only one piece takes more than a byte a character.
 PIECE = 1 << 22
@@ -48,10 +48,10 @@ class Corpus:
 
 
 def load_text(data: str, directory: Path, split: tuple[float, float, float] = DEFAULT_SPLIT) -> Corpus:
-    """A corpus by name (``ptb``, ``text8``, ``python-docs``) or as the path of a UTF-8 text file, here or in
-    ``directory``.
+    """A corpus by name, or as the path of a UTF-8 text file, here or in ``directory``.
 
-    Penn Treebank comes in three files; Text8 is cut 90/5/5; any other text by ``split``.
+    The names are ``ptb``, ``text8``, ``text8-74M``, which is the first 74 million characters of it, and
+    ``python-docs``. Penn Treebank comes in three files; the others are cut 90/5/5, a file by ``split``.
     """
     if data in NAMES and split != DEFAULT_SPLIT:
         raise DataError(f"--split {' '.join(map(str, split))}: {data} has a split of its own; leave it out")
@@ -59,6 +59,8 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = DE
         return _corpus(data, [_bytes_of(path) for path in fetch(PTB, directory)])
     if data == "text8":
         return _corpus(data, _cut(_bytes_of(*fetch(TEXT8, directory)), DEFAULT_SPLIT, data))
+    if data == "text8-74M":
+        return _corpus(data, _cut(_start_of_text8(directory), DEFAULT_SPLIT, data))
     if data == "python-docs":
         return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), DEFAULT_SPLIT, data))
     path = Path(data) if Path(data).is_file() else directory / data
@@ -67,6 +69,12 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = DE
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
         raise DataError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
     return _corpus(str(path), _cut(_bytes_of(path), split, data))
+
+
+def _start_of_text8(directory: Path) -> Bytes:
+    if (directory / TEXT8_START.path).exists():
+        return _bytes_of(*fetch([TEXT8_START], directory))
+    return _bytes_of(*fetch(TEXT8, directory))[:TEXT8_START_SIZE]
 
 
 def python_docs() -> str:

@@ -57,6 +57,12 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="aliasing",
     title="ELU and BELU, with right gradients and with those of a skip added in place",
+    about=(
+        "In the code released with the paper (github.com/larspars/word-rnn) the skip is added in place into the output "
+        "of a block. Right: the gradient as it should be. After skip: ELU's derivative is taken from its output after "
+        "the skip was added to it, as there. Not through time: the gradient that comes back through time does not "
+        "enter the skip, as there."
+    ),
     published={"elu": DNC, "belu": "converges"},
     runs=runs,
     collect=train_curves,

@@ -17,7 +17,7 @@ from bipolar.lab.training.runs import RunConfig
 from bipolar.lab.training.text import TextConfig, TextModel
 
 #: Sizes of the data, for estimates where it is not at hand: characters to train on, images, and their sides.
-CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000}
+CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": 66_673_757}
 IMAGES = {"cifar10": (50_000, 32), "digits": (1_438, 8)}
 #: Forward and backward together cost this many times the forward pass.
 PASSES = 3

@@ -44,6 +44,7 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
 ITEM = Training(
     name="dropout",
     title="The best dropout rates, by depth (validation BPC)",
+    about="Between layers, on the recurrence, and of whole blocks; at the small scales only the first of them varies.",
     published={
         "best rate between layers": {"4 layers": 0.1, "36 layers": 0.05},
         "best other rates": table1.OTHER_RATES,

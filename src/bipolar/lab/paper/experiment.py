@@ -18,6 +18,16 @@ from bipolar.lab.training.runs import RunConfig
 
 Scale: TypeAlias = Literal["quick", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+#: What they are, for whoever reads the results.
+ABOUT_SCALES: dict[Scale, str] = {
+    "quick": "data that comes with the packages, and networks and runs so small that all of it takes minutes",
+    "small": (
+        "real data, but small networks and short runs: for text about 0.3 million parameters (the paper has 4.75 and "
+        "16.2 million) and at most two epochs (200), for images a widening factor of 1 (10) and a few epochs (200) on "
+        "a part of CIFAR-10"
+    ),
+    "paper": "as published",
+}
 
 #: What an item has found, ready for JSON.
 Results: TypeAlias = dict[str, Any]
@@ -53,6 +63,8 @@ class Item:
     name: str
     #: where it stands in the paper, and what it shows
     title: str
+    #: what is done and what the names in it mean, for whoever reads the results
+    about: str = ""
     #: what the paper says: figures, or a claim
     published: Mapping[str, Any] = field(default_factory=dict)
     #: the picture, from the results of each seed
@@ -81,6 +93,8 @@ class Computation(Item):
 
     #: from the scale and the data directory to what is recorded
     compute: Callable[[Scale, Path | None], Results]
+    #: its settings at a scale
+    configuration: Callable[[Scale], Mapping[str, Any]] = lambda scale: {}
 
 
 #: What takes the place of a number.

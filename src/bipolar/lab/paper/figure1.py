@@ -12,15 +12,16 @@ from bipolar.figures import FLIPPED, KEPT
 from bipolar.lab.paper.comparison import flat_table
 from bipolar.lab.paper.experiment import Computation, Results, Scale
 
-# A slope at which one can see the leak: torch's default of 0.01 looks like a ReLU.
+# One can see the leak: at torch's default of 0.01 it looks like a ReLU.
+SLOPE = 0.2
 PANELS: dict[str, nn.Module] = {
     "Bipolar ELU": bipolar.BELU(),
-    "Bipolar Leaky ReLU": bipolar.BLeakyReLU(negative_slope=0.2),
+    "Bipolar Leaky ReLU": bipolar.BLeakyReLU(negative_slope=SLOPE),
     "Bipolar ReLU": bipolar.BReLU(),
 }
 PLAIN: dict[str, nn.Module] = {
     "Bipolar ELU": nn.ELU(),
-    "Bipolar Leaky ReLU": nn.LeakyReLU(0.2),
+    "Bipolar Leaky ReLU": nn.LeakyReLU(SLOPE),
     "Bipolar ReLU": nn.ReLU(),
 }
 
@@ -76,6 +77,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Computation(
     name="figure1",
     title="Figure 1: bipolar versions of popular activation functions",
+    about="The mean of the output over both kinds of unit, integrated exactly, for a normal input of unit variance.",
     published={"claim": "flipping every second unit moves the mean activation towards zero"},
     draw=draw,
     tables=lambda seeds: [
@@ -91,4 +93,5 @@ ITEM = Computation(
         )
     ],
     compute=compute,
+    configuration=lambda scale: {"negative slope of the leaky ReLU": SLOPE},
 )

@@ -112,8 +112,13 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
 ITEM = Computation(
     name="figure2",
     title="Figure 2: iterations of x = f(W x), plain and bipolar",
+    about=(
+        "x starts normal, W is normal, scaled by LSUV such that f(W x) has unit variance (first row), or unit second "
+        "moment, the mean of the squares (second row, ours). Averages over many such systems."
+    ),
     published={"claim": "the bipolar systems are less prone to an exploding mean and variance"},
     draw=draw,
     tables=tables,
     compute=lambda scale, data_dir: compute(),
+    configuration=lambda scale: {"units": UNITS, "iterations": ITERATIONS, "systems": RUNS, "seed": SEED},
 )

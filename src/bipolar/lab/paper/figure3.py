@@ -53,6 +53,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="figure3",
     title="Figure 3: errors of an oriented response network without batch norm, by epoch",
+    about="The runs of Table 5, by epoch.",
     published={"last test error (%)": table5.PUBLISHED["orn"]},
     runs=runs,
     collect=collect,

@@ -97,15 +97,23 @@ def draw(seeds: Sequence[Results]) -> Figure:
 
 
 def compute(scale: Scale, data_dir: Path | None) -> Results:
+    norms = norms_of(scale, data_dir)
+    return {**summary(norms), "norms": norms}
+
+
+def configuration(scale: Scale) -> dict[str, Any]:
     data, units, batch, window, lr = SETTINGS[scale]
     settings = {"data": data, "layers": LAYERS, "units": units, "batch": batch, "window": window, "lr": lr}
-    norms = norms_of(scale, data_dir)
-    return {**summary(norms), "configuration": {**settings, "batches": BATCHES, "seed": SEED}, "norms": norms}
+    return {**settings, "batches": BATCHES, "seed": SEED}
 
 
 ITEM = Computation(
     name="figure4",
     title="Figure 4: gradient on each layer's output by time step",
+    about=(
+        "The norm of the gradient on the output of each layer at each time step, of a loss on the last step only, over "
+        "the first batches of training. Along 45 degrees it goes back one step in time for every layer down."
+    ),
     published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
     draw=draw,
     tables=lambda seeds: [
@@ -119,4 +127,5 @@ ITEM = Computation(
         )
     ],
     compute=compute,
+    configuration=configuration,
 )

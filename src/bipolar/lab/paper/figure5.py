@@ -47,6 +47,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="figure5",
     title="Figure 5: training loss by depth, with and without skips",
+    about="Bipolar ELU, the same width at every depth; a skip connection around every 4 layers, or none.",
     published={"claim": "without skips deep stacks learn more slowly, with skips they do not"},
     runs=runs,
     collect=train_curves,

@@ -27,6 +27,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="figure6",
     title="Figure 6: training loss by activation, 36 layers",
+    about=table1.SECOND_MOMENT,
     published={"elu": DNC},
     runs=runs,
     collect=train_curves,

@@ -140,7 +140,8 @@ class Reproduction:
         start = time.perf_counter()
         results = finite(item.compute(self.scale, self.data_dir))
         seconds = round(time.perf_counter() - start, 1)
-        self._write(item, {"complete": True, "seconds": seconds, "results": results})
+        configuration = dict(item.configuration(self.scale))
+        self._write(item, {"complete": True, "configuration": configuration, "seconds": seconds, "results": results})
         _draw(item, [results], self.out)
 
     def _write(self, item: Item, values: dict[str, Any]) -> None:

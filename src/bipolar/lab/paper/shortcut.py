@@ -65,6 +65,11 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Training(
     name="shortcut",
     title="Test error (%) by activation and by what the shortcut carries",
+    about=(
+        "Without a norm before it, an activation in place changes the residual stream itself, so that the shortcut "
+        "carries f(x) (rectified) instead of x (clean). The learning rate is searched for on the first seed, and the "
+        "others take it. LSUV measures the output of each convolution, or after the activation."
+    ),
     published={"Table 5, WideResNet": table5.PUBLISHED["wrn"]},
     runs=runs,
     collect=collect,

@@ -25,7 +25,7 @@ from bipolar.lab.paper.experiment import Computation, Results, Scale
 from bipolar.models import CharRNN, WideResNet
 
 STEPS = {"quick": 30, "small": 100, "paper": 300}
-SEED = 1
+SEED, LR, WEIGHT_DECAY = 1, 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def train(twins: Twins, steps: int) -> dict[str, list[float]]:
     """The losses of both, by step, with Adam."""
     losses: dict[str, list[float]] = {}
     for kind, network in (("bipolar", twins.bipolar), ("plain", twins.plain)):
-        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-4)
+        optimizer = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         losses[kind] = []
         for step in range(steps):
             torch.manual_seed(step)  # the same dropout
@@ -136,6 +136,11 @@ def draw(seeds: Sequence[Results]) -> Figure:
 ITEM = Computation(
     name="symmetry",
     title="The sign symmetry: a bipolar network and its plain twin, trained side by side",
+    about=(
+        "A residual network of 10 layers and a recurrent stack of 36, each bipolar, and each beside its plain twin, "
+        "which has the same weights with some signs flipped. Trained by Adam on random data with the same dropout, in "
+        "double precision; then the same with something between that does not commute with signs."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(
@@ -146,4 +151,5 @@ ITEM = Computation(
         )
     ],
     compute=compute,
+    configuration=lambda scale: {"steps": STEPS[scale], "lr": LR, "weight decay": WEIGHT_DECAY, "seed": SEED},
 )

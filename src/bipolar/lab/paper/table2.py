@@ -41,9 +41,9 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def tables(seeds: Sequence[Results]) -> list[Table]:
-    ours = over(seeds, "belu", "test_bpc")
+    ours, width = over(seeds, "belu", "test_bpc"), seeds[0]["belu"]["width"]
     theirs = PUBLISHED["BELU 36x256 (Eidnes & Nøkland, 2018)"]
-    return [ranking("Test error (BPC)", PUBLISHED, "BELU, 36 layers, here", ours, theirs)]
+    return [ranking("Test error (BPC)", PUBLISHED, f"BELU 36x{width}, here", ours, theirs)]
 
 
 ITEM = Training(

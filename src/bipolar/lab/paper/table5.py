@@ -85,6 +85,10 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
 ITEM = Training(
     name="table5",
     title="Table 5: CIFAR-10 test error (%) without batch norm",
+    about=(
+        "Wide ResNets (wrn) and Oriented Response Networks (orn) without batch norm, started by LSUV. The learning "
+        "rate is searched for: from 0.08, halved whenever training diverges."
+    ),
     published=PUBLISHED,
     runs=runs,
     collect=collect,

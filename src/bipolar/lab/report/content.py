@@ -14,6 +14,9 @@ from bipolar.lab.paper.reproduction import read_record
 from bipolar.lab.paper.verdicts import OURS, Claim, Evidence, Verdict, results_of
 from bipolar.lab.training.journal import duration
 
+#: Of a run's configuration: the first is taken apart, the others say nothing about the result or stand elsewhere.
+NOT_SHOWN = ("model", "machine", "seed", "split", "checkpoint_every", "log_every")
+
 
 @dataclass(frozen=True)
 class Decided:
@@ -57,6 +60,7 @@ class Section:
             **({"runs": str(len(runs)), "seeds": str(max(len(seeds), 1))} if runs else {}),
             "commit": origin("commit"),
             "machine": origin("machine"),
+            **_configuration([run["config"] for run in runs.values()] or [self.record.get("configuration") or {}]),
         }
         return facts if self.record.get("complete") else {"state": "not complete"} | facts
 
@@ -71,15 +75,6 @@ class Section:
     def seen(self) -> str:
         """What the picture shows, for those who do not see it."""
         return ". ".join([self.item.title, *(d.verdict.reason for d in self.claims)])
-
-    @property
-    def configuration(self) -> str:
-        """That of every run, or of the computation."""
-        own = self.record["results"].get("configuration")
-        if isinstance(own, Mapping):
-            return ", ".join(_flat(own))
-        configs = {name: run["config"] for name, run in (self.record.get("runs") or {}).items()}
-        return "\n".join(f"{name}: {_short(config)}" for name, config in configs.items())
 
     @property
     def next_scale(self) -> str | None:
@@ -102,11 +97,19 @@ def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
     return found
 
 
-def _short(config: Mapping[str, Any]) -> str:
-    """A configuration in one line: what is not None or a default of no interest."""
-    model = config.get("model", {})
-    parts = {k: v for k, v in {**config, **model}.items() if k not in ("model", "machine") and v is not None}
-    return ", ".join(f"{k} {v}" for k, v in parts.items() if v is not False)
+def _configuration(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What all runs have in common, and the values of what they have not."""
+    flat = [{**config, **config.get("model", {})} for config in configs]
+    keys = [key for key in dict.fromkeys(k for c in flat for k in c) if key not in NOT_SHOWN]
+    values = {key: list(dict.fromkeys(str(c.get(key)) for c in flat)) for key in keys}
+    settings = {key: " / ".join(found) for key, found in values.items() if found not in (["None"], ["False"])}
+
+    def listed(several: bool) -> str:
+        chosen = [key for key in settings if (len(values[key]) > 1) is several]
+        return ", ".join(f"{key.replace('_', ' ')} {settings[key]}" for key in chosen)
+
+    found = {"configuration": listed(several=False), "by run": listed(several=True)}
+    return {name: text for name, text in found.items() if text}
 
 
 def read(directory: Path, items: Mapping[str, Item]) -> tuple[list[Section], list[Decided]]:

@@ -11,7 +11,7 @@ from bipolar.files import replacing, write_json
 from bipolar.lab.data import DataError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.paper.comparison import Table
-from bipolar.lab.paper.experiment import Item
+from bipolar.lab.paper.experiment import ABOUT_SCALES, SCALES, Item, Scale
 from bipolar.lab.paper.verdicts import OURS
 from bipolar.lab.report.content import Decided, Section, read
 
@@ -69,7 +69,13 @@ def html(sections: list[Section], decided: list[Decided]) -> str:
         loader=PackageLoader("bipolar.lab.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     template = environment.get_template("page.html.jinja")
-    return template.render(sections=sections, decided=decided, counts=_counts(decided), scale=_scale(sections))
+    return template.render(
+        sections=sections,
+        decided=decided,
+        counts=_counts(decided),
+        scale=_scale(sections),
+        about_scales=_about_scales(sections),
+    )
 
 
 def _counts(decided: list[Decided]) -> dict[str, dict[str, int]]:
@@ -86,12 +92,22 @@ def _counts(decided: list[Decided]) -> dict[str, dict[str, int]]:
 
 
 def _scale(sections: list[Section]) -> str:
-    return ", ".join(sorted({str(section.record.get("scale")) for section in sections}))
+    return ", ".join(_scales(sections))
+
+
+def _scales(sections: list[Section]) -> list[Scale]:
+    found = {section.record["scale"] for section in sections}
+    return [scale for scale in SCALES if scale in found]
+
+
+def _about_scales(sections: list[Section]) -> list[str]:
+    return [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in _scales(sections)]
 
 
 def markdown(sections: list[Section], decided: list[Decided], figures: str | None = None) -> str:
     """The same as text. With ``figures``, where the pictures are, they are shown."""
     lines = ["# The paper, reproduced", "", *INTRODUCTION, ""]
+    lines += [line for about in _about_scales(sections) for line in (about, "")]
     for group, counts in _counts(decided).items():
         lines += [f"At the scale {_scale(sections)}, {group}: {', '.join(f'{n} {s}' for s, n in counts.items())}.", ""]
     lines += ["| claim | where | verdict | why |", "| --- | --- | --- | --- |"]
@@ -100,10 +116,12 @@ def markdown(sections: list[Section], decided: list[Decided], figures: str | Non
         lines.append(f"| {text} | {where} | **{d.verdict.status}** | {why} |")
     for section in sections:
         lines += ["", f"## {_escaped(section.item.title)}", ""]
+        if section.item.about:
+            lines += [_escaped(section.item.about), ""]
         for d in section.claims:
             lines += [
                 f"- {_escaped(d.claim.text)} **{d.verdict.status}**: {_escaped(d.verdict.reason)}. "
-                f"Decided thus: {_escaped(d.claim.rule)}."
+                f"Criterion: {_escaped(d.claim.rule)}."
             ]
         if figures is not None and section.item.draw is not None:
             lines += ["", f"![{_escaped(section.item.title)}]({figures}/{section.item.name}.svg)"]
@@ -111,8 +129,7 @@ def markdown(sections: list[Section], decided: list[Decided], figures: str | Non
             lines += ["", f"As published: {_escaped(section.published)}."]
         for table in section.tables:
             lines += ["", _escaped(table.title), "", *_table(table)]
-        facts = "; ".join(f"{name}: {value}" for name, value in section.facts.items())
-        lines += ["", _escaped(facts) + "."]
+        lines += ["", *(f"- {name}: {_escaped(value)}" for name, value in section.facts.items())]
         if section.next_scale:
             lines += ["", f"At the next scale: `{section.next_scale}`."]
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bipolar.gain import Statistic
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
-from bipolar.lab.data.text import DEFAULT_SPLIT, SPLITS
+from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, SPLITS
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
@@ -102,7 +102,7 @@ class TextConfig(RunConfig):
     task = "text"
 
     data: str = "ptb"
-    """``ptb``, ``text8``, ``python-docs``, or the path of a UTF-8 text file."""
+    """``ptb``, ``text8``, ``text8-74M`` (the start of it), ``python-docs``, or the path of a UTF-8 text file."""
     model: TextModel = field(default_factory=TextModel)
     """The model."""
     split: tuple[float, float, float] = DEFAULT_SPLIT
@@ -125,7 +125,7 @@ class TextConfig(RunConfig):
         default = 0.01 if is_text8 and self.model.cell == "stack" else 0.0
         missing: dict[str, Any] = {name: default for name in rates if getattr(self.model, name) is None}
         model = dataclasses.replace(self.model, **missing)
-        name = Path(self.data).stem if self.data not in ("ptb", "text8", "python-docs") else self.data
+        name = Path(self.data).stem if self.data not in NAMES else self.data
         return dataclasses.replace(
             self,
             model=model,
