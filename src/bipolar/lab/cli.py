@@ -146,7 +146,7 @@ def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
 
 @app.command(name="eval")
 def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: Path | None = None) -> None:
-    """Evaluate the best model of a run, of images the last.
+    """Evaluate the best checkpoint of a run, of images the last.
 
     Args:
         run: The directory of the run.
