@@ -1,9 +1,9 @@
 """A residual network with batch norm, trained without it on batches of four images; then folded and exported.
 
-Batch norm estimates its statistics from the batch, so a small batch makes it noisy. Here a network as it is usually
-written loses its batch norm, gets bipolar activations and a start by LSUV, and is trained beside the original on the
-handwritten digits of scikit-learn, both with a batch size of 4; which of them is ahead, the run says. What comes out is
-an ordinary network with ReLUs.
+Here a network as it is usually written loses its batch norm, gets bipolar activations and a start by LSUV, and is
+trained beside the original on the handwritten digits of scikit-learn, both with a batch size of 4. What comes out is an
+ordinary network with ReLUs and no batch statistics. It shows how, not that it pays here: four images of 8x8 pixels are
+256 values for a mean, enough for batch norm, which ends with the lower error.
 
     pip install 'bipolar[lab,onnx]'
     python examples/batch_of_four.py

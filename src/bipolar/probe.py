@@ -101,8 +101,8 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
 
     A row has ``mean``, ``variance`` and ``second_moment`` of the output; ``dead``, the share of units that gave 0 for
     every sample and position; ``spread``, the standard deviation of the units' own means; ``saturated``, the share of
-    values at which an activation passes less than 5 % of a gradient; ``gradient``, the L2 norm of the gradient of the loss
-    on the output; and ``update_ratio``, the norm of the weights' gradient over that of the weights.
+    values at which an activation passes less than 5 % of a gradient; ``gradient``, the L2 norm of the gradient of the
+    loss on the output; and ``update_ratio``, the norm of the weights' gradient over that of the weights.
 
     Args:
         model: any module

@@ -1,7 +1,8 @@
 """Table 5: CIFAR-10 test error of residual networks without batch norm, and the learning rate that the search found.
 
-At the small scale the first 10,000 images are trained on and the first 2,000 tested, for few epochs; and of the
-oriented networks, which cost four times as much, there are only those with ReLU and BReLU, on the first 5,000.
+At the small scale the first 10,000 images are trained on and the first 2,000 tested, for few epochs. Of the oriented
+networks there are only those with ReLU and BReLU, with 4 orientations, and with a quarter of the batch: in as few
+steps as the others have, they only find their way to a uniform guess, at whatever rate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,17 +25,19 @@ def base(scale: Scale, network: Literal["wrn", "orn"]) -> ImageConfig:
     if scale == "paper":
         return ImageConfig(data="cifar10", model=ImageModel(network), search=True)
     if scale == "small":
-        wide = network == "wrn"
-        return ImageConfig(
+        config = ImageConfig(
             data="cifar10",
             model=ImageModel(network, 28, 1),
             search=True,
-            max_epochs=3 if wide else 4,
-            train_images=10_000 if wide else 5_000,
+            max_epochs=3,
+            train_images=10_000,
             test_images=2_000,
-            patience=160 if wide else 100,
+            patience=160,
             checkpoint_every=50,
         )
+        if network == "wrn":
+            return config
+        return replace(config, model=replace(config.model, orientations=4), batch_size=32, patience=400)
     return ImageConfig(
         data="digits",
         model=ImageModel(network, 16, 1, orientations=4),
