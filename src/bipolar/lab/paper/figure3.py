@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
@@ -42,7 +43,8 @@ def draw(seeds: Sequence[Results]) -> Figure:
             end = "" if run["status"] == "finished" else ", did not converge"
             label = f"{name} (learning rate {run['lr']:g}{end})"
             color, style = ACTIVATION_COLORS[name.removeprefix("b")], "--" if name.startswith("b") else "-"
-            axes.plot(range(1, len(run[metric]) + 1), run[metric], style, color=color, label=label)
+            axes.plot(range(1, len(run[metric]) + 1), run[metric], style, marker=".", color=color, label=label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="epoch", title=f"{title} error")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set(ylabel="error (%)", ylim=(0, None))
