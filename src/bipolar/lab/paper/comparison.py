@@ -39,7 +39,7 @@ class Cell:
         if self.mean is None:
             return words[0] if words else ""
         form = f".{digits}f" if abs(self.mean) < 1e5 else f".{digits}g"
-        spread = "" if self.spread is None else f" ± {self.spread:{form}}"
+        spread = f" ± {self.spread:{form}}" if self.spread else ""
         failed = f" ({len(words)} of {len(self.ours)} {words[0]})" if words else ""
         mean = round(self.mean, digits) + 0.0  # without the sign of a zero
         return f"{mean:{form}}{spread}{failed}"

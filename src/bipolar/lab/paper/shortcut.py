@@ -13,10 +13,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.figures import KEPT
+from bipolar.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
 from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
+from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
 
 #: activation, shortcut, where LSUV measures
@@ -45,19 +45,21 @@ def collect(outcomes: Mapping[str, Outcome]) -> Results:
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     labels = []
     for place, (name, first) in enumerate(seeds[0].items()):
-        errors = [seed[name]["test_error"] for seed in seeds if name in seed]
-        errors = [error for error in errors if isinstance(error, float)]
-        axes.plot(errors, [place] * len(errors), "o", color=KEPT, alpha=0.6)
+        found = [seed[name]["test_error"] for seed in seeds if name in seed]
+        errors = [error for error in found if isinstance(error, float)]
+        color = ACTIVATION_COLORS[VARIANTS[name][0].removeprefix("b")]
+        axes.plot(errors, [place] * len(errors), "o", color=color, alpha=0.6)
         if errors:
             axes.plot([sum(errors) / len(errors)], [place], "|", color="black", markersize=18)
-        labels.append(f"{name} (learning rate {first['lr']:g})")
+        failed = f"; {len(found) - len(errors)} of {len(found)} {DNC}" if len(errors) < len(found) else ""
+        labels.append(f"{name}\n(learning rate {first['lr']:g}{failed})")
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.set(xlabel="test error (%), a point for each seed and a line at their mean", title="What the shortcut carries")
+    axes.set(xlabel="test error (%)", title="A point for each seed, and a line at their mean")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
