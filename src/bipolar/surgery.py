@@ -191,7 +191,7 @@ class _Conversion:
             if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
                 module = self.model.get_submodule(call.site.owner)
                 self._was.setdefault(call.site.owner, _label(module))
-                module.inplace = False  # type: ignore[assignment]
+                module.inplace = False  # type: ignore[assignment]  # to mypy a module's attribute is a tensor or module
 
     def recorded_activations(self, recording: Recording) -> None:
         """Those that ran on the example."""

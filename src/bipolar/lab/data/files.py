@@ -53,12 +53,10 @@ PTB = (
 )
 TEXT8 = (RemoteFile("text8/text8", "https://mattmahoney.net/dc/text8.zip", "md5:3bea1919949baf155f99411df5fada7e"),)
 #: its first characters, for shorter runs; they may be in a file of their own
-TEXT8_START, TEXT8_START_SIZE = (
-    RemoteFile(
-        "text8/text8-74M", TEXT8[0].url, "sha256:56994afbff37bd7c3de0c9d1e39231ba8ac50e42192849faef419f1e5c7dda06"
-    ),
-    74_081_952,
+TEXT8_START = RemoteFile(
+    "text8/text8-74M", TEXT8[0].url, "sha256:56994afbff37bd7c3de0c9d1e39231ba8ac50e42192849faef419f1e5c7dda06"
 )
+TEXT8_START_SIZE = 74_081_952
 
 _CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 #: five files to train on, then the one to test on

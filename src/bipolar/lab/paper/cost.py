@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bipolar.lab.data import data_directory
+from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
 from bipolar.lab.paper.trials import task_of
 from bipolar.lab.training.images import ImageConfig, ImageModel
@@ -17,7 +18,7 @@ from bipolar.lab.training.runs import RunConfig
 from bipolar.lab.training.text import TextConfig, TextModel
 
 #: Sizes of the data, for estimates where it is not at hand: characters to train on, images, and their sides.
-CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": 66_673_757}
+CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": round(DEFAULT_SPLIT[0] * TEXT8_START_SIZE)}
 IMAGES = {"cifar10": (50_000, 32), "digits": (1_438, 8)}
 #: Forward and backward together cost this many times the forward pass.
 PASSES = 3

@@ -48,7 +48,6 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return {
         name: {
             "text": o.config["data"],
-            "width": o.config["model"]["hidden_size"],
             "valid_bpc": o.result.get("best_valid_bpc", f"{DNC}: {o.result.get('reason')}"),
             "test_bpc": o.result.get("test_bpc"),
         }
