@@ -39,18 +39,42 @@ def test_every_state_has_unit_size(target: Any, nonlinearity: str, inputs: int) 
         assert abs(size.item() - 1) < 2e-3
 
 
+@pytest.mark.parametrize("nonlinearity", ["relu", "belu"])
 @pytest.mark.parametrize("gamma", [0.0, 0.25, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("inputs", [32, 200])
-def test_gamma_shares_the_variance(gamma: float, inputs: int) -> None:
-    rnn = bipolar.StackedRNN(inputs, 32, 3, "identity", skip_every=None, gamma=gamma, dtype=torch.float64)
+def test_weights_have_equal_magnitude_up_to_gamma(gamma: float, inputs: int, nonlinearity: str) -> None:
+    rnn = bipolar.StackedRNN(inputs, 32, 9, nonlinearity, gamma=gamma, dtype=torch.float64)
+    with torch.no_grad():
+        rnn.weight_ih_l1.mul_(3)  # whatever they come with
+    bipolar.lsuv_rnn_(rnn, standardised(256, inputs))
+    for u, w, _ in rnn.layers():
+        total = u.square().sum() + w.square().sum()
+        assert (w.square().sum() / total).item() == pytest.approx(gamma, abs=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize(("inputs", "nonlinearity"), [(32, "identity"), (200, "identity"), (32, "relu")])
+def test_balance_by_variance_gives_each_weight_its_share(gamma: float, inputs: int, nonlinearity: str) -> None:
+    rnn = bipolar.StackedRNN(inputs, 32, 3, nonlinearity, skip_every=None, gamma=gamma, dtype=torch.float64)
     x = standardised(4000, inputs)
-    bipolar.lsuv_rnn_(rnn, x)
+    bipolar.lsuv_rnn_(rnn, x, balance="variance")
     for u, w, _ in rnn.layers():
         past = torch.randn(4000, 32, dtype=torch.float64)
         vertical, horizontal = (x @ u.mT).detach(), (past @ w.mT).detach()
         total = vertical.var() + horizontal.var()
         assert (horizontal.var() / total).item() == pytest.approx(gamma, abs=0.05)
-        x = vertical + horizontal
+        x = rnn.activation(vertical + horizontal)
+
+
+def test_the_two_balances_differ_for_plain_relu_and_hardly_for_bipolar() -> None:
+    def ratio(nonlinearity: str) -> float:
+        """std U / std W by equal variances, over the layers of 12 that are fed with activations."""
+        rnn = bipolar.StackedRNN(128, 128, 12, nonlinearity)
+        bipolar.lsuv_rnn_(rnn, standardised(256, 128).float(), balance="variance")
+        return sum((u.std() / w.std()).item() for u, w, _ in rnn.layers()[1:]) / 11
+
+    assert ratio("relu") < 0.9
+    assert abs(ratio("brelu") - 1) < 0.05
 
 
 def test_a_skip_that_leaves_nothing_keeps_the_weights_and_says_so() -> None:
@@ -169,6 +193,8 @@ def test_bad_arguments() -> None:
             bipolar.lsuv_rnn_(rnn, x)
     with pytest.raises(ValueError, match="target: expected 'variance' or 'second_moment'"):
         bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), target="mean")
+    with pytest.raises(ValueError, match="balance: expected 'magnitude' or 'variance', got 'norm'"):
+        bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), balance="norm")
     with pytest.raises(ValueError, match="tol: expected a positive number"):
         bipolar.lsuv_rnn_(rnn, torch.randn(8, 16), tol=0.0)
     with pytest.raises(TypeError, match="rnn: expected a StackedRNN, got RNN"):

@@ -3,6 +3,7 @@ r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) 
 import copy
 import math
 from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,16 @@ from bipolar.lsuv.weights import Weights
 from bipolar.rnn.stack import StackedRNN
 from bipolar.state import unwrapped
 
+#: The quantity that W and U share by ``gamma`` at the start.
+Balance: TypeAlias = Literal["magnitude", "variance"]
+
 
 def lsuv_rnn_(
     rnn: StackedRNN,
     input: Tensor,
     *,
     target: Statistic = "variance",
+    balance: Balance = "magnitude",
     tol: float = 1e-3,
     max_iter: int = 40,
     generator: torch.Generator | None = None,
@@ -35,9 +40,15 @@ def lsuv_rnn_(
     .. math::
         \text{Var}\left[ f(s W_i h_i(t-1) + s U_i x_i(t) + b_i) \; [\, + \, \alpha h_{i-k}(t) \,] \right] = 1
 
-    over all elements of :math:`h_i(t)`, skip included. Before that the two are weighted so that the share ``gamma`` of
-    the variance of their sum comes from :math:`W_i` and the rest from :math:`U_i`, whatever their widths: from equal
-    shares, that is the paper's :math:`W_i' = W_i \sqrt{2 \gamma}`, :math:`U_i' = U_i \sqrt{2 (1 - \gamma)}`.
+    over all elements of :math:`h_i(t)`, skip included. Before that the two are brought to equal magnitude,
+    :math:`\lVert W_i \rVert_F = \lVert U_i \rVert_F`, and weighted by ``gamma`` as in the paper's footnote:
+    :math:`W_i' = W_i \sqrt{2 \gamma}`, :math:`U_i' = U_i \sqrt{2 (1 - \gamma)}`. The common scale keeps their ratio,
+    so the weights of a finished layer have the same magnitude, as the paper says.
+
+    With ``balance="variance"`` the two start from equal *variances* of :math:`W_i h_i(t-1)` and :math:`U_i x_i(t)`
+    instead, and ``gamma`` is the share of the variance that :math:`W_i h_i(t-1)` brings. For a bipolar activation the
+    two ways nearly agree. The outputs of a plain ReLU have a mean, which :math:`U_i` turns into variance between units:
+    there equal variances make :math:`U_i` smaller than :math:`W_i`, and a state that is carried on grows faster.
 
     The skip alone brings a variance of :math:`\alpha^2`, 0.98 in the paper, and leaves the layer the rest. Where it
     leaves nothing, there is no scale to find: the layer keeps its weights, and its rows of the report say so. Where f
@@ -47,6 +58,8 @@ def lsuv_rnn_(
         rnn: the stack
         input: (batch, input_size); it is standardised, to a mean of 0 and a variance of 1 over all its elements
         target: what is made 1, ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
+        balance: what :math:`W_i` and :math:`U_i` share by ``gamma``: the ``"magnitude"`` of the weights, as in the
+            paper, or the ``"variance"`` that they bring. Default: ``"magnitude"``
         tol: how far from 1 it may stay. Default: 1e-3
         max_iter: how many measurements a layer may take. Default: 40
         generator: where the states come from. Default: torch's global generator
@@ -65,6 +78,8 @@ def lsuv_rnn_(
         True
     """
     check_statistic("target", target)
+    if balance not in get_args(Balance):
+        raise ValueError(f"balance: expected 'magnitude' or 'variance', got {balance!r}")
     if not tol > 0:
         raise ValueError(f"tol: expected a positive number, got {tol}")
     group = rnn.process_group if isinstance(rnn, DistributedDataParallel) else None
@@ -80,7 +95,7 @@ def lsuv_rnn_(
     weights = Weights(group, generator)
     try:
         with torch.no_grad():
-            rows = scale_stack(stack, input, "", Meter(target, group), weights, tol, max_iter)
+            rows = scale_stack(stack, input, "", Meter(target, group), weights, tol, max_iter, balance)
     except BaseException:
         weights.undo()
         raise
@@ -88,7 +103,14 @@ def lsuv_rnn_(
 
 
 def scale_stack(
-    rnn: StackedRNN, input: Tensor, prefix: str, meter: Meter, weights: Weights, tol: float, max_iter: int
+    rnn: StackedRNN,
+    input: Tensor,
+    prefix: str,
+    meter: Meter,
+    weights: Weights,
+    tol: float,
+    max_iter: int,
+    balance: Balance = "magnitude",
 ) -> list[LSUVRow]:
     """Scales the weights of a stack for an input of shape (samples, input_size)."""
     x = _standardised(input.double() if rnn.weight_hh_l0.dtype == torch.float64 else input, meter)
@@ -106,7 +128,11 @@ def scale_stack(
         device = x.device if weights.generator is None else weights.generator.device
         past = torch.randn(len(x), rnn.hidden_size, generator=weights.generator, device=device).to(x)
         vertical, horizontal = x @ u.to(x).mT, past @ w.to(x).mT
-        linear, factors = _shared(vertical, horizontal, rnn.gamma, meter, f"{prefix}layer {i}")
+        sizes = _sizes(vertical, horizontal, rnn.gamma, meter, f"{prefix}layer {i}")
+        if balance == "magnitude":
+            sizes = float(u.double().square().sum()), float(w.double().square().sum())
+        factors = _factors(sizes, rnn.gamma)
+        linear = factors[0] * vertical + factors[1] * horizontal
         bias = 0.0 if b is None else b.to(x)
         skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
 
@@ -164,19 +190,21 @@ def _left_alone(rnn: StackedRNN) -> dict[int, str]:
     return notes
 
 
-def _shared(
-    vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, name: str
-) -> tuple[Tensor, tuple[float, float]]:
-    """U x and W h added so that W h brings ``gamma`` of the variance; and the factors of U and W that do this."""
+def _sizes(vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, name: str) -> tuple[float, float]:
+    """The variances of U x and W h; refuses a layer in which one that counts is zero, or not finite."""
     sizes = meter(vertical), meter(horizontal)
     for size, source, share in zip(sizes, ("U x", "W h"), (1 - gamma, gamma), strict=True):
         if size == 0 and share > 0:
             raise LSUVError(f"{name} is dead: its {source} is the same for every input")
         if not math.isfinite(size):
             raise LSUVError(f"{name}: its {source} gives NaN or infinity")
-    balance = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
-    factors = balance * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
-    return factors[0] * vertical + factors[1] * horizontal, factors
+    return sizes
+
+
+def _factors(sizes: tuple[float, float], gamma: float) -> tuple[float, float]:
+    """The factors of U and W that bring U to the size of W and then weight the two by ``gamma``."""
+    equal = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
+    return equal * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
 
 
 def _standardised(input: Tensor, meter: Meter) -> Tensor:

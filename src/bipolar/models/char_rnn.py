@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bipolar.gain import Statistic
 from bipolar.lsuv import LSUVReport, lsuv_rnn_
+from bipolar.lsuv.stacked import Balance
 from bipolar.models.hub import HubMixin
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
@@ -129,14 +130,19 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         return output, torch.cat((h, c), dim=-1)
 
     def initialise(
-        self, target: Statistic = "variance", *, tokens: int = 128, generator: torch.Generator | None = None
+        self,
+        target: Statistic = "variance",
+        *,
+        balance: Balance = "magnitude",
+        tokens: int = 128,
+        generator: torch.Generator | None = None,
     ) -> LSUVReport | None:
         """The paper's LSUV on random tokens, see :func:`~bipolar.lsuv_rnn_`; torch's own cells keep their start."""
         if not isinstance(self.rnn, StackedRNN):
             return None
         drawn = torch.randint(len(self.embedding), (tokens,), generator=generator)
         samples = self.embedding[drawn.to(self.embedding.device)]
-        return lsuv_rnn_(self.rnn, samples, target=target, generator=generator)
+        return lsuv_rnn_(self.rnn, samples, target=target, balance=balance, generator=generator)
 
     @property
     def num_parameters(self) -> int:

@@ -72,6 +72,22 @@ def test_it_learns_and_leaves_what_it_should(finished: Path) -> None:
     assert list((finished / "tensorboard").glob("events*"))
 
 
+def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: Path) -> None:
+    text = load_text(str(corpus), tmp_path, (0.9, 0.05, 0.05))
+
+    def start(lsuv: Any) -> torch.Tensor:
+        torch.manual_seed(1)
+        task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)).filled(), text)
+        task.setup(Machine(accelerator="cpu").fabric())
+        weight: torch.Tensor = task.model.rnn.weight_hh_l2
+        return weight.detach()
+
+    torch.manual_seed(1)
+    fresh = MODEL.build(text.vocabulary).rnn.weight_hh_l2
+    assert torch.equal(start("none"), fresh)
+    assert not torch.equal(start("variance"), fresh)
+
+
 def test_evaluation_and_sampling(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert evaluate_text(finished, "test")["test_bpc"] == pytest.approx(result["test_bpc"], rel=1e-6)

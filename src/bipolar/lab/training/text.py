@@ -4,7 +4,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
 from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared, stored
+from bipolar.lsuv.stacked import Balance
 from bipolar.models.char_rnn import Cell, CharRNN
 from bipolar.pattern import Pattern
 from bipolar.rnn import StackedRNN
@@ -50,8 +51,10 @@ class TextModel:
     """The share of a layer's variance that comes from the time step before."""
     pattern: Pattern = "alternate"
     """Which units are flipped."""
-    lsuv: Statistic = "variance"
-    """What LSUV sets to 1."""
+    lsuv: Statistic | Literal["none"] = "variance"
+    """What LSUV sets to 1; ``none`` leaves the stack at its random start."""
+    balance: Balance = "magnitude"
+    """What the two weights of a layer share by gamma: their magnitude, as in the paper, or the variance they bring."""
     params: float | None = None
     """Choose the width for about so many parameters, instead of --model.hidden-size."""
     recompute: bool = False
@@ -67,7 +70,7 @@ class TextModel:
 
     def build(self, vocabulary: str) -> CharRNN:
         options = dataclasses.asdict(self)
-        del options["lsuv"]
+        del options["lsuv"], options["balance"]
         params = options.pop("params")
         if params is not None:
             if params < 1:
@@ -81,6 +84,7 @@ class TextModel:
                 "gamma",
                 "pattern",
                 "lsuv",
+                "balance",
                 "recompute",
                 "gradient",
             ):
@@ -167,7 +171,9 @@ class TextTask(Task):
             for split in ("train", "valid", "test")
         }
         model = c.model.build(self.corpus.vocabulary)
-        model.initialise(c.model.lsuv, generator=torch.Generator().manual_seed(c.seed))
+        if c.model.lsuv != "none":
+            generator = torch.Generator().manual_seed(c.seed)
+            model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
         optimizer = torch.optim.Adam(model.parameters(), lr=c.lr or 2e-4)
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.generator = torch.Generator(device=fabric.device if fabric.device.type != "mps" else "cpu")
