@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import bipolar
 import bipolar.functional as F
 from benchmarks.common import best_of, machine, markdown_table, record
-from bipolar.pattern import signs
+from bipolar._activations.patterns import signs
 
 Function = Callable[[Tensor], Tensor]
 

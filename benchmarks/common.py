@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bipolar.files import replacing
+from bipolar._tools.files import replacing
 from bipolar.lab.provenance import machine
 
 __all__ = ["best_of", "in_fresh_process", "machine", "markdown_table", "peak", "record", "timed"]

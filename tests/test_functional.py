@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import bipolar.functional as F
-from bipolar import kernels
-from bipolar.pattern import PATTERNS, Pattern
-from tests.definition import CASES, Case, by_definition
+from bipolar._activations import kernels
+from bipolar._activations.patterns import PATTERNS, Pattern
+from tests.helpers.definition import CASES, Case, by_definition
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS)

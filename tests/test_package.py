@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers.paths import ROOT
 
 CHECK = """
 import sys

@@ -4,7 +4,7 @@ import importlib
 from types import ModuleType
 
 from bipolar import functional
-from bipolar.activations import (
+from bipolar._activations.modules import (
     BCELU,
     BELU,
     BGELU,
@@ -17,17 +17,17 @@ from bipolar.activations import (
     BSiLU,
     BSoftplus,
 )
-from bipolar.folding import FoldingError, fold, unfold
-from bipolar.gain import gain, moments
-from bipolar.init import mirrored_
-from bipolar.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
-from bipolar.onnx import ExportError, export_onnx
-from bipolar.probe import Probe, probe
-from bipolar.registry import get_activation, list_activations, register_activation
-from bipolar.relatives import OPLU, CReLU
-from bipolar.rnn import StackedRNN
-from bipolar.surgery import ConversionReport, convert
-from bipolar.symmetry import SymmetryReport, symmetry
+from bipolar._activations.moments import gain, moments
+from bipolar._activations.registry import get_activation, list_activations, register_activation
+from bipolar._activations.relatives import OPLU, CReLU
+from bipolar._init.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
+from bipolar._init.mirrored import mirrored_
+from bipolar._probe.probe import Probe, probe
+from bipolar._rewrite.convert import ConversionReport, convert
+from bipolar._rewrite.fold import FoldingError, fold, unfold
+from bipolar._rewrite.onnx import ExportError, export_onnx
+from bipolar._rnn import StackedRNN
+from bipolar._symmetry import SymmetryReport, symmetry
 
 __version__ = "0.1.0"
 

@@ -1,7 +1,7 @@
 r"""Bipolar activation functions: f_B(x) = S f(S x).
 
-With the sign pattern S (:mod:`bipolar.pattern`) a bipolar activation is f(x_i) on the channels that are kept and
--f(-x_i) on those that are flipped, so the mean of a layer of such units moves towards zero. From Eidnes & Nøkland,
+With a diagonal matrix S of signs, a bipolar activation is f(x_i) on the channels that are kept and -f(-x_i) on those
+that are flipped, so the mean of a layer of such units moves towards zero. From Eidnes & Nøkland,
 `Shifting Mean Activation Towards Zero with Bipolar Activation Functions <https://arxiv.org/abs/1709.04054>`_, 2018.
 
 Every function has the signature of its plain counterpart in :mod:`torch.nn.functional`, and two arguments by keyword:
@@ -30,8 +30,8 @@ import torch.nn.functional as tF
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from bipolar import kernels
-from bipolar.pattern import Pattern, check_pattern, signs
+from bipolar._activations import kernels
+from bipolar._activations.patterns import Pattern, check_pattern, signs
 
 __all__ = [
     "bcelu",

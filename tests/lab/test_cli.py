@@ -12,8 +12,9 @@ import pytest
 
 from bipolar.lab.cli import main
 from bipolar.lab.paper import ITEMS
-from bipolar.lab.paper.reproduction import Reproduction
+from bipolar.lab.reproduce.reproduction import Reproduction
 from bipolar.lab.training.guard import Guard
+from tests.helpers.paths import ROOT
 from tests.lab.training.test_text import ask_to_stop, interrupt_at
 
 
@@ -91,7 +92,7 @@ def test_the_commands_of_the_readme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As written, but for a shorter training."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [part for part in readme.split("```")[1::2] if "bipolar train" in part]
     commands = [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("bipolar ")]
     assert [command[1] for command in commands] == ["train", "sample", "eval", "data", "train", "eval"]

@@ -9,7 +9,7 @@ import torch
 
 import bipolar
 from bipolar.models import CharRNN
-from bipolar.models.char_rnn import Cell
+from bipolar.models._char_rnn import Cell
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar.models import OrientedResponseNet, WideResNet
-from bipolar.models.wide_resnet import Block
+from bipolar.models._wide_resnet import Block
 
 SMALL: dict[str, Any] = {"depth": 10, "widen_factor": 1, "dropout": 0.0}
 NETWORKS = pytest.mark.parametrize("network", [WideResNet, OrientedResponseNet])
@@ -67,7 +67,7 @@ def test_whole_feature_maps_are_flipped(pattern: Any) -> None:
     model: Any = WideResNet(**SMALL, activation="brelu", pattern=pattern)
     x = torch.randn(2, 16, 4, 4)
     block: Any = model.stages[0][0]
-    flip = bipolar.pattern.signs(16, pattern).view(-1, 1, 1)
+    flip = bipolar._activations.patterns.signs(16, pattern).view(-1, 1, 1)
     torch.testing.assert_close(block.activation1(x), flip * torch.relu(flip * x))
 
 
@@ -77,7 +77,7 @@ def test_whole_oriented_features_are_flipped(pattern: Any, channels_last: bool) 
     model = OrientedResponseNet(**SMALL, activation="belu", pattern=pattern, orientations=4)
     x = torch.randn(2, 16, 3, 5)  # four features of four orientations
     x = x.to(memory_format=torch.channels_last) if channels_last else x
-    flip = bipolar.pattern.signs(4, pattern).repeat_interleave(4).view(-1, 1, 1)
+    flip = bipolar._activations.patterns.signs(4, pattern).repeat_interleave(4).view(-1, 1, 1)
     y = model.activation(x)
     torch.testing.assert_close(y, flip * nn.functional.elu(flip * x))
     assert y.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
@@ -94,7 +94,7 @@ def test_a_bipolar_network_is_the_plain_one_with_flipped_signs(norm: Any) -> Non
             for dim in range(min(p.ndim, 2)):
                 outside = (dim == 0 and name.startswith("head")) or (dim == 1 and name.startswith("stem"))
                 if not outside and not (".norm" in f".{name}" and name.endswith("weight")):
-                    q.mul_(bipolar.pattern.signs(p.size(dim)).view(-1, *[1] * (p.ndim - 1 - dim)))
+                    q.mul_(bipolar._activations.patterns.signs(p.size(dim)).view(-1, *[1] * (p.ndim - 1 - dim)))
     x = images(dtype=torch.float64)
     assert torch.equal(model(x), plain(x))
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
+from bipolar._rnn.derivative import kernel_of
 from bipolar.lab import depth
-from bipolar.rnn.derivative import kernel_of
 
 FAST = ["relu", "brelu", "elu", "belu", "leaky_relu", "bleaky_relu", "selu", "bselu", "celu", "bcelu", "tanh"]
 NOISE = {"dropout": 0.3, "recurrent_dropout": 0.2, "block_dropout": 0.4}

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from bipolar._tools.table import text_table
 from bipolar.lab.data.files import CIFAR10, PTB, TEXT8, TEXT8_START, RemoteFile
 from bipolar.lab.data.images import CLASSES
 from bipolar.lab.data.text import python_docs
-from bipolar.table import text_table
 
 TEXTS = {"ptb": PTB, "text8": TEXT8, "text8-74M": (TEXT8_START,)}
 IMAGES = {"cifar10": CIFAR10}

@@ -15,11 +15,11 @@ try:
     from bipolar.lab.models import load_model
     from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
-    from bipolar.lab.paper.execution import in_processes, on_ray, one_after_another
-    from bipolar.lab.paper.experiment import Scale
-    from bipolar.lab.paper.listing import listing, remaining
-    from bipolar.lab.paper.reproduction import Reproduction, record_again
     from bipolar.lab.report import write_markdown, write_report
+    from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
+    from bipolar.lab.reproduce.item import Scale
+    from bipolar.lab.reproduce.listing import listing, remaining
+    from bipolar.lab.reproduce.reproduction import Reproduction, record_again
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
     from bipolar.lab.training.loop import is_chief
     from bipolar.lab.training.runs import Config, stored

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import bipolar
-from bipolar.files import write_json
+from bipolar._tools.files import write_json
 from bipolar.lab.provenance import provenance
 
 SETTINGS: dict[str, Any] = {"nonlinearity": "belu", "recompute": True}

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as tF
 from torch import Tensor
 
-from bipolar.rnn import StackedRNN
-from bipolar.rnn.circumstances import Weights
+from bipolar._rnn import StackedRNN
+from bipolar._rnn.autocast import Weights
 
 #: From z and the scaled skip to what goes up and what goes on in time.
 Join: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from bipolar.files import locked
+from bipolar._tools.files import locked
 from bipolar.lab.data import DataError, load_text
 from bipolar.lab.models import load_model, sample
 from bipolar.lab.training.checkpoints import Checkpoints
@@ -79,11 +79,10 @@ def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: P
         torch.manual_seed(1)
         task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)).filled(), text)
         task.setup(Machine(accelerator="cpu").fabric())
-        weight: torch.Tensor = task.model.rnn.weight_hh_l2
-        return weight.detach()
+        return task.model.get_parameter("rnn.weight_hh_l2").detach()
 
     torch.manual_seed(1)
-    fresh = MODEL.build(text.vocabulary).rnn.weight_hh_l2
+    fresh = MODEL.build(text.vocabulary).get_parameter("rnn.weight_hh_l2")
     assert torch.equal(start("none"), fresh)
     assert not torch.equal(start("variance"), fresh)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bipolar.files import digest, replacing
+from bipolar._tools.files import digest, replacing
 
 
 class DataError(Exception):

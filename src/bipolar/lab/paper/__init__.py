@@ -19,7 +19,7 @@ from bipolar.lab.paper import (
     text8,
 )
 from bipolar.lab.paper.claims import CLAIMS
-from bipolar.lab.paper.experiment import Item
+from bipolar.lab.reproduce.item import Item
 
 ITEMS: dict[str, Item] = {
     item.name: replace(item, claims=[claim for claim in CLAIMS if claim.items[0] == item.name])

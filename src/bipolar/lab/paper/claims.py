@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bipolar.lab.paper.comparison import Cell
-from bipolar.lab.paper.experiment import DNC, Results
-from bipolar.lab.paper.verdicts import (
+from bipolar.lab.reproduce.comparison import Cell
+from bipolar.lab.reproduce.item import DNC, Results
+from bipolar.lab.reproduce.verdicts import (
     Claim,
     Evidence,
     Margin,

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.figures import FLIPPED, KEPT
-from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import Computation, Results, Scale
+from bipolar._tools.figures import FLIPPED, KEPT
+from bipolar.lab.reproduce.comparison import flat_table
+from bipolar.lab.reproduce.item import Computation, Results, Scale
 
 # One can see the leak: at torch's default of 0.01 it looks like a ReLU.
 SLOPE = 0.2

@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.figures import ACTIVATION_COLORS
-from bipolar.gain import Statistic
-from bipolar.lab.paper.comparison import Cell, Table
-from bipolar.lab.paper.experiment import Computation, Results
-from bipolar.lsuv.scale import Meter, solve
-from bipolar.pattern import signs
+from bipolar._activations.moments import Statistic
+from bipolar._activations.patterns import signs
+from bipolar._init.solver import Meter, solve
+from bipolar._tools.figures import ACTIVATION_COLORS
+from bipolar.lab.reproduce.comparison import Cell, Table
+from bipolar.lab.reproduce.item import Computation, Results
 
 UNITS, ITERATIONS, RUNS, SEED = 256, 40, 50, 0
 NAMES = ("relu", "elu", "leaky_relu", "selu")

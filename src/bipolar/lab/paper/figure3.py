@@ -6,10 +6,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from bipolar.figures import ACTIVATION_COLORS
+from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
-from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.comparison import flat_table
+from bipolar.lab.reproduce.item import Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
 
 

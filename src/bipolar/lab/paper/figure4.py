@@ -13,12 +13,12 @@ import torch.nn.functional as tF
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from bipolar._rnn import StackedRNN
 from bipolar.lab.data import Streams, data_directory, load_text
 from bipolar.lab.mistakes import outputs_of, rows
-from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import Computation, Results, Scale
+from bipolar.lab.reproduce.comparison import flat_table
+from bipolar.lab.reproduce.item import Computation, Results, Scale
 from bipolar.models import CharRNN
-from bipolar.rnn import StackedRNN
 
 LAYERS, BATCHES, SEED = 36, 10, 1
 #: data, units, streams, time steps, learning rate

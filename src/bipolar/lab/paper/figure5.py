@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from bipolar.lab.paper.experiment import Results, Scale, Training, draw_run, table_of_curves, train_curves
+from bipolar.lab.reproduce.item import Results, Scale, Training, draw_run, table_of_curves, train_curves
 from bipolar.lab.training.text import TextConfig, TextModel
 
 DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from bipolar.figures import ACTIVATION_COLORS
+from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.experiment import DNC, Results, Scale, Training, draw_losses, table_of_curves, train_curves
+from bipolar.lab.reproduce.item import DNC, Results, Scale, Training, draw_losses, table_of_curves, train_curves
 from bipolar.lab.training.text import TextConfig
 
 

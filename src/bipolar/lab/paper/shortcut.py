@@ -13,10 +13,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.figures import ACTIVATION_COLORS
+from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
-from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.comparison import flat_table
+from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig
 
 #: activation, shortcut, where LSUV measures

@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar.figures import FLIPPED, KEPT
-from bipolar.lab.paper.comparison import flat_table
-from bipolar.lab.paper.experiment import Computation, Results, Scale
+from bipolar._tools.figures import FLIPPED, KEPT
+from bipolar.lab.reproduce.comparison import flat_table
+from bipolar.lab.reproduce.item import Computation, Results, Scale
 from bipolar.models import CharRNN, WideResNet
 
 STEPS = {"quick": 30, "small": 100, "paper": 300}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bipolar.gain import Statistic
-from bipolar.lab.paper.comparison import Cell, Table, over
-from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
+from bipolar._activations.moments import Statistic
+from bipolar.lab.reproduce.comparison import Cell, Table, over
+from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 

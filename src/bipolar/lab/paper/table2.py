@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.comparison import Table, over, ranking
-from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.comparison import Table, over, ranking
+from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig
 
 #: test BPC, as the paper lists it, with its references

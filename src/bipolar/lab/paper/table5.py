@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from bipolar.lab.paper.comparison import Cell, Table, over
-from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.comparison import Cell, Table, over
+from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.images import ImageConfig, ImageModel
 
 ACTIVATIONS = ("relu", "brelu", "elu", "belu")

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.paper.comparison import Cell, Table, over, ranking
-from bipolar.lab.paper.experiment import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.comparison import Cell, Table, over, ranking
+from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bipolar.lab.paper.execution import one_after_another
-from bipolar.lab.paper.experiment import Item, Scale
-from bipolar.lab.paper.reproduction import Reproduction
 from bipolar.lab.report.write import write_markdown, write_report
+from bipolar.lab.reproduce.executors import one_after_another
+from bipolar.lab.reproduce.item import Item, Scale
+from bipolar.lab.reproduce.reproduction import Reproduction
 
 __all__ = ["reproduce", "write_markdown", "write_report"]
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bipolar.figures import as_svg
+from bipolar._tools.figures import as_svg
 from bipolar.lab.paper import ITEMS
-from bipolar.lab.paper.comparison import Table
-from bipolar.lab.paper.experiment import SCALES, Item
-from bipolar.lab.paper.reproduction import read_record
-from bipolar.lab.paper.verdicts import OURS, Claim, Evidence, Verdict, results_of
+from bipolar.lab.reproduce.comparison import Table
+from bipolar.lab.reproduce.item import SCALES, Item
+from bipolar.lab.reproduce.reproduction import read_record
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, results_of
 from bipolar.lab.training.journal import duration
 
 #: Of a run's configuration: the first is taken apart, the others say nothing about the result or stand elsewhere.

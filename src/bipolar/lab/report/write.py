@@ -7,13 +7,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bipolar.files import replacing, write_json
+from bipolar._tools.files import replacing, write_json
 from bipolar.lab.data import DataError
 from bipolar.lab.paper import ITEMS
-from bipolar.lab.paper.comparison import Table
-from bipolar.lab.paper.experiment import ABOUT_SCALES, SCALES, Item, Scale
-from bipolar.lab.paper.verdicts import OURS
 from bipolar.lab.report.content import Decided, Section, read
+from bipolar.lab.reproduce.comparison import Table
+from bipolar.lab.reproduce.item import ABOUT_SCALES, SCALES, Item, Scale
+from bipolar.lab.reproduce.verdicts import OURS
 
 #: For whoever has not read the paper.
 INTRODUCTION = (

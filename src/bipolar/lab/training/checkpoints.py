@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bipolar.files import digest, replacing
+from bipolar._tools.files import digest, replacing
 from bipolar.lab.data import DataError
 
 KEPT = 2

@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from bipolar.files import write_json
-from bipolar.gain import Statistic
+from bipolar._activations.moments import Statistic
+from bipolar._activations.patterns import Pattern
+from bipolar._init.lsuv import lsuv_
+from bipolar._tools.files import write_json
 from bipolar.lab.data import DataError, data_directory
 from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, is_chief, unwrapped
 from bipolar.lab.training.runs import LARGEST, RunConfig, load_config, perform, prepared
-from bipolar.lsuv import lsuv_
-from bipolar.models.oriented_response_net import Encoding, OrientedResponseNet
-from bipolar.models.wide_resnet import Norm, Shortcut, WideResNet
-from bipolar.pattern import Pattern
+from bipolar.models._oriented_response_net import Encoding, OrientedResponseNet
+from bipolar.models._wide_resnet import Norm, Shortcut, WideResNet
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

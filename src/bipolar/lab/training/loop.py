@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from bipolar.files import locked, write_json
+from bipolar._tools.files import locked, write_json
 from bipolar.lab.data import DataError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints

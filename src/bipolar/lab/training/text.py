@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from bipolar.gain import Statistic
+from bipolar._activations.moments import Statistic
+from bipolar._activations.patterns import Pattern
+from bipolar._init.stacked import Balance
+from bipolar._rnn import StackedRNN
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, SPLITS
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
 from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared, stored
-from bipolar.lsuv.stacked import Balance
-from bipolar.models.char_rnn import Cell, CharRNN
-from bipolar.pattern import Pattern
-from bipolar.rnn import StackedRNN
+from bipolar.models._char_rnn import Cell, CharRNN
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -1,0 +1,167 @@
+r"""What an activation makes of a normal input, and the weight gain that it therefore needs.
+
+A layer with weights of variance :math:`g^2 / \text{fan\_in}`, fed with zero-mean inputs of unit variance, hands
+:math:`\mathcal{N}(0, g^2)` to its activation. :func:`moments` says what comes out; :func:`gain` which :math:`g` brings
+out what went in.
+"""
+
+import copy
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from bipolar._activations.channelwise import ChannelActivation
+from bipolar._activations.registry import get_activation
+
+Activation: TypeAlias = str | Callable[[Tensor], Tensor]
+Statistic: TypeAlias = Literal["variance", "second_moment"]
+
+#: The integral is cut off this many standard deviations out, where the density is below 1e-31.
+REACH = 12.0
+NODES = 32
+
+
+class Moments(NamedTuple):
+    """The output of an activation under a normal input; for a bipolar one over both kinds of unit."""
+
+    mean: float
+    variance: float
+    second_moment: float
+    #: E[f'(x)²]: the factor by which the activation scales the second moment of a gradient
+    derivative_second_moment: float
+
+
+def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,)) -> Moments:
+    r"""Moments of :math:`f(x)` for :math:`x \sim \mathcal{N}(0, \text{std}^2)`, by quadrature, to 1e-6.
+
+    Args:
+        f: an activation, plain or bipolar: a name (:func:`~bipolar.list_activations`), a function or a module. A
+            bipolar function needs its channels in dimension 1 or -1; a module may have them anywhere. Randomness and
+            dropout are switched off.
+        std: the standard deviation of the input. Default: 1.0
+        kinks: where f or its derivative jumps; the integral is split there. Default: at 0
+
+    Examples::
+
+        >>> bipolar.moments("relu").variance, bipolar.moments("brelu").variance  # doctest: +NUMBER
+        (0.340845, 0.5)
+    """
+    _check_positive("std", std)
+    function, channels = _elementwise(f)
+    with torch.inference_mode(False), torch.device("cpu"):
+        z, weight = _quadrature(std, tuple(kinks))
+    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+        x = (std * z).unsqueeze(1).repeat(1, channels).requires_grad_()
+        output = function(x * 1)  # not the leaf itself: f may work in place
+        derivative = torch.autograd.grad(output.sum(), x)[0] if output.requires_grad else torch.zeros_like(x)
+
+    def mean_of(values: Tensor) -> float:
+        return (weight @ values.detach().double().mean(dim=1)).item()
+
+    mean = mean_of(output)
+    # the variance not as a difference of large numbers, where the mean is large
+    variance, second_moment = mean_of((output - mean).square()), mean_of(output.square())
+    return Moments(mean, variance, second_moment, mean_of(derivative.square()))
+
+
+def gain(
+    f: Activation, keep: Statistic = "variance", *, stacked: bool = False, kinks: Iterable[float] = (0.0,)
+) -> float:
+    r"""The weight gain that an activation needs.
+
+    Weights :math:`\mathcal{N}(0, g^2 / \text{fan\_in})` followed by f turn a zero-mean input of unit variance (or unit
+    second moment) into an output of the same: :math:`\text{Var} f(x) = 1` for :math:`x \sim \mathcal{N}(0, g^2)`.
+
+    With ``stacked=True`` the input is the output of another such layer, whose mean need not be zero: then
+    :math:`x \sim \mathcal{N}(0, g^2 \, \mathbb{E}[f^2])`. For ReLU and variance that makes :math:`\sqrt 2` (He et al.)
+    of 1.713.
+
+    The right gain for SELU is 1: its fixed point is a mean of 0 and a variance of 1.
+    ``torch.nn.init.calculate_gain("selu")`` says 3/4, which does not keep the variance.
+
+    Args:
+        f: an activation, plain or bipolar: a name, a function or a module
+        keep: ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
+        stacked: whether the input is f's own output. Default: ``False``
+        kinks: where f or its derivative jumps. Default: at 0
+
+    Examples::
+
+        >>> bipolar.gain("relu"), bipolar.gain("relu", stacked=True)  # doctest: +NUMBER
+        (1.71286, 1.41421)
+        >>> bipolar.gain("selu"), torch.nn.init.calculate_gain("selu")  # doctest: +NUMBER
+        (1.0, 0.75)
+    """
+    check_statistic("keep", keep)
+    kinks = tuple(kinks)
+
+    def excess(log_std: float) -> float:
+        return float(getattr(moments(f, math.exp(log_std), kinks=kinks), keep)) - 1.0
+
+    std = math.exp(_root(excess, f"gain: no scale of its input gives {f!r} an output with a {keep} of 1"))
+    return std / math.sqrt(moments(f, std, kinks=kinks).second_moment) if stacked else std
+
+
+def check_statistic(argument: str, value: str) -> None:
+    if value not in ("variance", "second_moment"):
+        raise ValueError(f"{argument}: expected 'variance' or 'second_moment', got {value!r}")
+
+
+def _check_positive(argument: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{argument}: expected a positive number, got {value}")
+
+
+def _elementwise(f: Activation) -> tuple[Callable[[Tensor], Tensor], int]:
+    """f as a function of (points, channels) in float64, without randomness, and a number of channels that it takes."""
+    if isinstance(f, str):
+        f = get_activation(f)
+    if not isinstance(f, nn.Module):
+        return f, 2
+    f = copy.deepcopy(f).cpu().double().eval()
+    if isinstance(f, ChannelActivation):
+        f.dim = 1
+    slopes = getattr(f, "num_parameters", 1)
+    return f, slopes if slopes > 1 else 2
+
+
+@functools.cache
+def _gauss_legendre() -> tuple[list[float], list[float]]:
+    """Nodes and weights on [-1, 1], from the eigenvectors of the Jacobi matrix (Golub & Welsch, 1969)."""
+    k = torch.arange(1, NODES, dtype=torch.float64)
+    off_diagonal = k / (4 * k**2 - 1).sqrt()
+    nodes, vectors = torch.linalg.eigh(torch.diag(off_diagonal, 1) + torch.diag(off_diagonal, -1))
+    return nodes.tolist(), (2 * vectors[0] ** 2).tolist()
+
+
+def _quadrature(std: float, kinks: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Points z and weights w with sum(w g(z)) = E[g(z)] for standard normal z, finer around the kinks of f(std z)."""
+    breaks = {float(z) for z in range(-int(REACH), int(REACH) + 1)}
+    breaks |= {(kink + step) / std for kink in kinks for step in (-16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0)}
+    edges = torch.tensor(sorted(z for z in breaks if abs(z) <= REACH), dtype=torch.float64)
+    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    nodes, weights = (torch.tensor(values, dtype=torch.float64) for values in _gauss_legendre())
+    z = (middle[:, None] + half[:, None] * nodes).flatten()
+    density = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return z, (half[:, None] * weights).flatten() * density
+
+
+def _root(excess: Callable[[float], float], message: str) -> float:
+    """A zero of a function that rises through it, by bisection of a bracket found from 0 outwards."""
+    low = high = 0.0
+    while excess(low) > 0:
+        low -= 1.0
+        if low < -20:
+            raise ValueError(message)
+    while excess(high) < 0:
+        high += 1.0
+        if high > 20:
+            raise ValueError(message)
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return (low + high) / 2

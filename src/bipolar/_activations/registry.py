@@ -1,0 +1,125 @@
+"""Activations by name: for configuration files, command lines, and models that take their activation as a string."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from bipolar._activations import modules, relatives
+from bipolar._activations.channelwise import ChannelActivation
+
+_factories: dict[str, Callable[..., nn.Module]] = {
+    # plain
+    "celu": nn.CELU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "identity": nn.Identity,
+    "leaky_relu": nn.LeakyReLU,
+    "prelu": nn.PReLU,
+    "relu": nn.ReLU,
+    "rrelu": nn.RReLU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    # bipolar
+    "bcelu": modules.BCELU,
+    "belu": modules.BELU,
+    "bgelu": modules.BGELU,
+    "bleaky_relu": modules.BLeakyReLU,
+    "bprelu": modules.BPReLU,
+    "brelu": modules.BReLU,
+    "brrelu": modules.BRReLU,
+    "bselu": modules.BSELU,
+    "bsilu": modules.BSiLU,
+    "bsoftplus": modules.BSoftplus,
+    # relatives
+    "crelu": relatives.CReLU,
+    "oplu": relatives.OPLU,
+}
+
+
+def get_activation(name: str, **kwargs: Any) -> nn.Module:
+    """A new activation module, by name.
+
+    Args:
+        name: one of :func:`list_activations`, in upper or lower case
+        **kwargs: handed to the module, such as ``alpha`` or ``dim``
+
+    Examples::
+
+        >>> import bipolar
+        >>> bipolar.get_activation("belu", alpha=0.5, dim=-1)
+        BELU(alpha=0.5, dim=-1)
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name: expected a string, got {name!r}")
+    factory = _factories.get(name.lower())
+    if factory is None:
+        close = difflib.get_close_matches(name.lower(), _factories, n=3, cutoff=0.5)
+        hint = (
+            f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are {', '.join(list_activations())}"
+        )
+        raise ValueError(f"name: no activation is called {name!r}; {hint}")
+    activation = factory(**kwargs)
+    if not isinstance(activation, nn.Module):
+        raise TypeError(f"name: what is registered as {name!r} made {activation!r}, not a module")
+    return activation
+
+
+def register_activation(name: str, factory: Callable[..., nn.Module], *, overwrite: bool = False) -> None:
+    """Makes an activation known to :func:`get_activation` under a name.
+
+    Args:
+        name: the name, in upper or lower case
+        factory: a module class, or any callable that returns a module
+        overwrite: replace an activation that already has this name. Default: ``False``, which raises an error
+
+    Examples::
+
+        >>> import bipolar
+        >>> from torch import nn
+        >>> bipolar.register_activation("bhardswish", lambda **kwargs: bipolar.Bipolar(nn.Hardswish(), **kwargs))
+        >>> bipolar.get_activation("bhardswish", dim=-1)
+        Bipolar(
+          dim=-1
+          (f): Hardswish()
+        )
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name: expected a string that is not empty, got {name!r}")
+    if not callable(factory):
+        raise TypeError(f"factory: expected a module class or a callable that returns a module, got {factory!r}")
+    if name.lower() in _factories and not overwrite:
+        raise ValueError(f"name: {name!r} is taken by {_factories[name.lower()]!r}; use overwrite=True to replace it")
+    _factories[name.lower()] = factory
+
+
+def list_activations() -> list[str]:
+    """The names that :func:`get_activation` knows, sorted.
+
+    Examples::
+
+        >>> import bipolar
+        >>> [name for name in bipolar.list_activations() if "elu" in name and "relu" not in name]
+        ['bcelu', 'belu', 'bgelu', 'bselu', 'celu', 'elu', 'gelu', 'selu']
+    """
+    return sorted(_factories)
+
+
+def name_of(activation: nn.Module) -> str | None:
+    """The name under which an activation with its default options is known, if it is one; else None.
+
+    Where the channels are and which are flipped does not count: whoever asks by name says so beside it.
+    """
+    for name, factory in _factories.items():
+        if factory is type(activation):
+            default = factory()
+            options = {key: getattr(activation, key, None) for key in getattr(default, "shown", ())}
+            if isinstance(default, ChannelActivation):
+                same = all(getattr(default, key) == value for key, value in options.items())
+            else:
+                same = repr(default) == repr(activation)
+            return name if same else None
+    return None

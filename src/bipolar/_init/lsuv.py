@@ -1,0 +1,227 @@
+r"""Layer-sequential unit variance: scales the weights of a network, layer by layer, until each output has it.
+
+From Mishkin & Matas, `All you need is a good init <https://arxiv.org/abs/1511.06422>`_, 2016. The output of a linear or
+convolution layer is linear in the scale of its weight, so the scale can be solved for right where the layer stands,
+within one forward pass: when the output of a layer is first used, it is measured, the weight is scaled, the layer is
+called once more to make sure, and the pass goes on with its new output.
+"""
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias, cast
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
+
+from bipolar._activations.moments import Statistic, check_statistic
+from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
+from bipolar._init.sequential import RECURRENT, SequentialPass
+from bipolar._init.solver import Meter
+from bipolar._init.stacked import lsuv_rnn_
+from bipolar._init.weights import Weights
+from bipolar._tools.state import call, restored, tensors_in, unwrapped
+
+__all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_", "lsuv_rnn_"]
+
+LAYERS = (
+    nn.Linear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    *RECURRENT,
+)
+
+Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
+
+
+def lsuv_(
+    model: nn.Module,
+    batch: Any,
+    *,
+    target: Statistic = "variance",
+    at: Literal["activation", "output"] = "activation",
+    tol: float = 1e-3,
+    max_iter: int = 40,
+    orthogonal: bool = True,
+    include: Selector | Iterable[Selector] | None = None,
+    exclude: Selector | Iterable[Selector] | None = None,
+    generator: torch.Generator | None = None,
+) -> LSUVReport:
+    r"""Initialises a model by layer-sequential unit variance, in place and within one forward pass.
+
+    For each linear and convolution layer, in the order in which they run on ``batch``, the weight W is replaced by
+    :math:`s W`, with the scale s for which
+
+    .. math::
+        \text{Var}\left[ f(s W x + b) \right] = 1
+
+    over all elements, where f is the activation that directly follows the layer (``at="activation"``, as in the paper
+    by Eidnes & Nøkland), or nothing (``at="output"``, as in the LSUV paper, and wherever something else follows first:
+    an addition, a norm, a pooling, an activation such as tanh whose output cannot have unit variance).
+    The report says for each layer which it was. Recurrent layers of torch are scaled at the input of their gates
+    (:mod:`bipolar._init.recurrent`), a :class:`~bipolar.StackedRNN` by :func:`~bipolar.lsuv_rnn_`.
+
+    A plain activation has a mean, and variance does not count it: plain ReLU ends up with a second moment of 1.47 where
+    bipolar ReLU has 1. With ``target="second_moment"`` both start alike.
+
+    The model runs in evaluation mode, but batch norm on the statistics of the batch. Only weights change: biases,
+    buffers, training flags, hooks and ``requires_grad`` are as before, and so is everything if an error is raised. With
+    ``DistributedDataParallel`` the statistics are those of all processes' batches together, and all end up with the
+    same weights.
+
+    Args:
+        model: any module
+        batch: what its forward takes: a tensor, a tuple or list of arguments, or a dictionary of them
+        target: what is made 1, ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
+        at: where it is measured, ``"activation"`` or ``"output"``. Default: ``"activation"``
+        tol: how far from 1 it may stay. Default: 1e-3
+        max_iter: how many measurements a layer may take. Default: 40
+        orthogonal: whether weights are made orthogonal first, as in the LSUV paper, or kept. Default: ``True``
+        include: the layers to initialise: a name with wildcards (``"blocks.*"``), a module class, a function of name
+            and module, or several of these. Default: all
+        exclude: the layers to leave out, likewise. Default: none
+        generator: where random numbers come from. Default: torch's global generator
+
+    Returns:
+        A report with one row for each layer, which prints as a table. Layers that were left alone, because they never
+        ran, are frozen, share their weight, or gave their output to something that no torch function shows (such as
+        TorchScript), are in it with a note.
+
+    Raises:
+        LSUVError: if a layer cannot be initialised; the message names the layer and the reason.
+
+    Examples::
+
+        >>> model = nn.Sequential(nn.Linear(64, 64), bipolar.BELU(), nn.Linear(64, 10))
+        >>> report = bipolar.lsuv_(model, torch.randn(256, 64))
+        >>> model[:2](torch.randn(4096, 64)).var().item()  # doctest: +NUMBER
+        1.0
+        >>> [(row.name, row.kind, row.rounds < 10) for row in report]
+        [('0', 'Linear', True), ('2', 'Linear', True)]
+    """
+    check_statistic("target", target)
+    if at not in ("activation", "output"):
+        raise ValueError(f"at: expected 'activation' or 'output', got {at!r}")
+    if not tol > 0:
+        raise ValueError(f"tol: expected a positive number, got {tol}")
+    if max_iter < 1:
+        raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
+    group = model.process_group if isinstance(model, DistributedDataParallel) else None
+    model = unwrapped(model)
+    layers = _selected(_layers_of(model), include, exclude)
+    if not layers:
+        raise LSUVError(f"model: there is no layer to initialise in {type(model).__name__}")
+
+    meter, weights = Meter(target, group), Weights(group, generator)
+    sequence = SequentialPass(
+        layers,
+        _left_alone(model, layers),
+        meter,
+        weights,
+        after_activation=at == "activation",
+        orthogonal=orthogonal,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    handles = []
+    try:
+        with restored(model), torch.no_grad():
+            model.eval()
+            for module in model.modules():
+                if isinstance(module, _BatchNorm):
+                    module.train()
+            finite = all(bool(tensor.isfinite().all()) for tensor in tensors_in(batch) if tensor.is_floating_point())
+            if not meter.everywhere(finite, next(iter(model.parameters()), torch.empty(0)).device):
+                raise LSUVError("batch: there is NaN or infinity in it")
+            for layer in layers:
+                handles.append(layer.register_forward_pre_hook(sequence.before_layer, with_kwargs=True))
+                handles.append(layer.register_forward_hook(sequence.after_layer, with_kwargs=True))
+            with sequence:
+                output = call(model, batch)  # kept until the layers that gave it have been scaled
+            sequence.finish(output)
+            del output
+            if not any(row.rounds for row in sequence.rows.values()):
+                notes = sorted({row.note for row in sequence.rows.values()})
+                raise LSUVError(f"model: no layer of it can be initialised: {', '.join(notes)}")
+    except BaseException:
+        weights.undo()
+        raise
+    finally:
+        for handle in handles:
+            handle.remove()
+    return LSUVReport(target, at, list(sequence.rows.values()))
+
+
+def _layers_of(model: nn.Module) -> dict[nn.Module, str]:
+    """The layers with their names; a model that is itself a layer goes by its type."""
+    return {
+        module: name or type(module).__name__ for name, module in model.named_modules() if isinstance(module, LAYERS)
+    }
+
+
+def _selected(
+    layers: dict[nn.Module, str],
+    include: Selector | Iterable[Selector] | None,
+    exclude: Selector | Iterable[Selector] | None,
+) -> dict[nn.Module, str]:
+    wanted = set(layers) if include is None else _matching("include", layers, include)
+    unwanted = set() if exclude is None else _matching("exclude", layers, exclude)
+    return {layer: name for layer, name in layers.items() if layer in wanted - unwanted}
+
+
+def _matching(argument: str, layers: dict[nn.Module, str], selectors: Selector | Iterable[Selector]) -> set[nn.Module]:
+    several = [selectors] if isinstance(selectors, str) or callable(selectors) else list(selectors)
+    found: set[nn.Module] = set()
+    for selector in several:
+        matches = {layer for layer, name in layers.items() if _matches(selector, name, layer)}
+        if not matches:
+            raise ValueError(f"{argument}: {selector!r} matches none of the layers {', '.join(layers.values())}")
+        found |= matches
+    return found
+
+
+def _matches(selector: Selector, name: str, layer: nn.Module) -> bool:
+    if isinstance(selector, str):
+        return fnmatch.fnmatchcase(name, selector)
+    if isinstance(selector, type):
+        return isinstance(layer, selector)
+    return bool(selector(name, layer))
+
+
+def _left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Module, str]:
+    """The layers whose weights are not LSUV's to change, with the reason."""
+    owners: dict[int, list[str]] = defaultdict(list)
+    for name, module in model.named_modules():
+        if module not in layers:
+            for parameter in module._parameters.values():
+                owners[id(parameter)].append(name)
+    notes: dict[nn.Module, str] = {}
+    for layer in layers:
+        recurrence = isinstance(layer, RECURRENT)
+        names = ["weight"]
+        if recurrence:
+            names = [name for name in layer._parameters if name.startswith("weight")]
+            names += list(cast(nn.ModuleDict, layer.parametrizations)) if parametrize.is_parametrized(layer) else []
+        for name in names:
+            if parametrize.is_parametrized(layer, name):
+                originals = list(cast(nn.ModuleDict, layer.parametrizations)[name].parameters())
+                if recurrence:
+                    notes[layer] = "its weights are parametrised"
+                elif not any(original.requires_grad for original in originals):
+                    notes[layer] = "frozen"
+                continue
+            weight = layer._parameters.get(name)
+            if weight is None:
+                notes[layer] = f"its {name} is not a parameter"
+            elif not weight.requires_grad:
+                notes[layer] = "frozen"
+            elif id(weight) in owners:
+                notes[layer] = f"tied to {owners[id(weight)][0]!r}"
+    return notes

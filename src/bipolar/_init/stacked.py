@@ -1,0 +1,220 @@
+r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) \sim \mathcal{N}(0, 1)`."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
+
+from bipolar._activations.moments import Statistic, check_statistic
+from bipolar._init.follow import is_unbounded
+from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
+from bipolar._init.solver import Meter, Solution, UnsolvableError, solve
+from bipolar._init.weights import Weights
+from bipolar._rnn.stack import StackedRNN
+from bipolar._tools.state import unwrapped
+
+#: The quantity that W and U share by ``gamma`` at the start.
+Balance: TypeAlias = Literal["magnitude", "variance"]
+
+
+def lsuv_rnn_(
+    rnn: StackedRNN,
+    input: Tensor,
+    *,
+    target: Statistic = "variance",
+    balance: Balance = "magnitude",
+    tol: float = 1e-3,
+    max_iter: int = 40,
+    generator: torch.Generator | None = None,
+) -> LSUVReport:
+    r"""Initialises a stack by layer-sequential unit variance, in place: layer by layer, in one time step.
+
+    Layer i is fed with what the layers below make of ``input``, and with :math:`h_i(t-1) \sim \mathcal{N}(0, 1)`. Its
+    weights are replaced by :math:`s W_i` and :math:`s U_i`, with the common scale s for which
+
+    .. math::
+        \text{Var}\left[ f(s W_i h_i(t-1) + s U_i x_i(t) + b_i) \; [\, + \, \alpha h_{i-k}(t) \,] \right] = 1
+
+    over all elements of :math:`h_i(t)`, skip included. Before that the two are brought to equal magnitude,
+    :math:`\lVert W_i \rVert_F = \lVert U_i \rVert_F`, and weighted by ``gamma`` as in the paper's footnote:
+    :math:`W_i' = W_i \sqrt{2 \gamma}`, :math:`U_i' = U_i \sqrt{2 (1 - \gamma)}`. The common scale keeps their ratio,
+    so the weights of a finished layer have the same magnitude, as the paper says.
+
+    With ``balance="variance"`` the two start from equal *variances* of :math:`W_i h_i(t-1)` and :math:`U_i x_i(t)`
+    instead, and ``gamma`` is the share of the variance that :math:`W_i h_i(t-1)` brings. For a bipolar activation the
+    two ways nearly agree. The outputs of a plain ReLU have a mean, which :math:`U_i` turns into variance between units:
+    there equal variances make :math:`U_i` smaller than :math:`W_i`, and a state that is carried on grows faster.
+
+    The skip alone brings a variance of :math:`\alpha^2`, 0.98 in the paper, and leaves the layer the rest. Where it
+    leaves nothing, there is no scale to find: the layer keeps its weights, and its rows of the report say so. Where f
+    is bounded (tanh), it is the input of f that is given unit variance.
+
+    Args:
+        rnn: the stack
+        input: (batch, input_size); it is standardised, to a mean of 0 and a variance of 1 over all its elements
+        target: what is made 1, ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
+        balance: what :math:`W_i` and :math:`U_i` share by ``gamma``: the ``"magnitude"`` of the weights, as in the
+            paper, or the ``"variance"`` that they bring. Default: ``"magnitude"``
+        tol: how far from 1 it may stay. Default: 1e-3
+        max_iter: how many measurements a layer may take. Default: 40
+        generator: where the states come from. Default: torch's global generator
+
+    Returns:
+        A report with two rows for each layer, one for each weight; it prints as a table.
+
+    Raises:
+        LSUVError: if a layer cannot be initialised; nothing is changed then.
+
+    Examples::
+
+        >>> rnn = bipolar.StackedRNN(64, 64, num_layers=12)
+        >>> report = bipolar.lsuv_rnn_(rnn, torch.randn(128, 64))
+        >>> max(abs(row.after - 1) for row in report) < 1e-3
+        True
+    """
+    check_statistic("target", target)
+    if balance not in get_args(Balance):
+        raise ValueError(f"balance: expected 'magnitude' or 'variance', got {balance!r}")
+    if not tol > 0:
+        raise ValueError(f"tol: expected a positive number, got {tol}")
+    group = rnn.process_group if isinstance(rnn, DistributedDataParallel) else None
+    stack = unwrapped(rnn)
+    if not isinstance(stack, StackedRNN):
+        raise TypeError(f"rnn: expected a StackedRNN, got {type(stack).__name__}; for any other model there is lsuv_")
+    if max_iter < 1:
+        raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input: expected a tensor of shape (batch, input_size), got {type(input).__name__}")
+    if input.ndim != 2 or input.size(1) != stack.input_size or not len(input):
+        raise ValueError(f"input: expected (batch, {stack.input_size}), got shape {tuple(input.shape)}")
+    weights = Weights(group, generator)
+    try:
+        with torch.no_grad():
+            rows = scale_stack(stack, input, "", Meter(target, group), weights, tol, max_iter, balance)
+    except BaseException:
+        weights.undo()
+        raise
+    return LSUVReport(target, "activation", rows)
+
+
+def scale_stack(
+    rnn: StackedRNN,
+    input: Tensor,
+    prefix: str,
+    meter: Meter,
+    weights: Weights,
+    tol: float,
+    max_iter: int,
+    balance: Balance = "magnitude",
+) -> list[LSUVRow]:
+    """Scales the weights of a stack for an input of shape (samples, input_size)."""
+    x = _standardised(input.double() if rnn.weight_hh_l0.dtype == torch.float64 else input, meter)
+    activation: Callable[[Tensor], Tensor] = rnn.activation
+    if isinstance(rnn.activation, nn.Module):  # a copy, in the precision of x and without randomness
+        activation = copy.deepcopy(rnn.activation).to(x).eval()
+    f, where = activation, "state"
+    if not is_unbounded(activation, rnn.hidden_size, x):
+        f, where = nn.Identity(), "input of f"
+    left_alone = _left_alone(rnn)
+    block_input, rows = x, []
+    for i, (u, w, b) in enumerate(rnn.layers()):
+        if rnn.blocks.starts(i):
+            block_input = x
+        device = x.device if weights.generator is None else weights.generator.device
+        past = torch.randn(len(x), rnn.hidden_size, generator=weights.generator, device=device).to(x)
+        vertical, horizontal = x @ u.to(x).mT, past @ w.to(x).mT
+        sizes = _sizes(vertical, horizontal, rnn.gamma, meter, f"{prefix}layer {i}")
+        if balance == "magnitude":
+            sizes = float(u.double().square().sum()), float(w.double().square().sum())
+        factors = _factors(sizes, rnn.gamma)
+        linear = factors[0] * vertical + factors[1] * horizontal
+        bias = 0.0 if b is None else b.to(x)
+        skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
+
+        def state(scale: float, linear: Tensor = linear, bias: Tensor | float = bias) -> Tensor:
+            return activation(linear * scale + bias)
+
+        def statistic(
+            scale: float, linear: Tensor = linear, bias: Tensor | float = bias, skip: Tensor | None = skip
+        ) -> float:
+            h = f(linear * scale + bias)
+            return meter(h if skip is None or where != "state" else h + skip)
+
+        note = left_alone.get(i, "")
+        if skip is not None and where == "state" and (alone := statistic(0.0)) > 1 - tol:
+            note = f"the skip alone has {alone:.4g}: weights kept"
+        if note:
+            linear, factors = vertical + horizontal, (1.0, 1.0)
+            measured = statistic(1.0, linear)
+            solution = Solution(measured, measured, 1.0, 1)
+        else:
+            try:
+                solution = solve(statistic, tol, max_iter)
+            except UnsolvableError as error:
+                few = f"; {len(x)} samples may be too few" if len(x) < 32 else ""
+                raise LSUVError(f"{prefix}layer {i}: its {meter.target.replace('_', ' ')} {error}{few}") from None
+        for name, factor in zip((f"weight_ih_l{i}", f"weight_hh_l{i}"), factors, strict=True):
+            scale = factor * solution.scale
+            if not note:
+                weights.set(rnn, name, weights.get(rnn, name) * scale)
+            row = solution._replace(scale=scale)
+            at = where if skip is None or where != "state" else "state, with skip"
+            rows.append(LSUVRow(f"{prefix}{name}", type(rnn).__name__, *row, at=at, note=note))
+        x = state(solution.scale, linear)
+        x = x if skip is None else x + skip
+    return rows
+
+
+def _left_alone(rnn: StackedRNN) -> dict[int, str]:
+    """The layers whose weights are not LSUV's to change, with the reason."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in rnn.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    notes: dict[int, str] = {}
+    for i in range(rnn.num_layers):
+        for name in (f"weight_ih_l{i}", f"weight_hh_l{i}"):
+            if parametrize.is_parametrized(rnn, name):
+                notes.setdefault(i, "its weights are parametrised")
+                continue
+            weight = getattr(rnn, name)
+            others = [other for other in names[id(weight)] if other != name]
+            if not weight.requires_grad:
+                notes.setdefault(i, "frozen")
+            elif others:
+                notes.setdefault(i, f"tied to {others[0]!r}")
+    return notes
+
+
+def _sizes(vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, name: str) -> tuple[float, float]:
+    """The variances of U x and W h; refuses a layer in which one that counts is zero, or not finite."""
+    sizes = meter(vertical), meter(horizontal)
+    for size, source, share in zip(sizes, ("U x", "W h"), (1 - gamma, gamma), strict=True):
+        if size == 0 and share > 0:
+            raise LSUVError(f"{name} is dead: its {source} is the same for every input")
+        if not math.isfinite(size):
+            raise LSUVError(f"{name}: its {source} gives NaN or infinity")
+    return sizes
+
+
+def _factors(sizes: tuple[float, float], gamma: float) -> tuple[float, float]:
+    """The factors of U and W that bring U to the size of W and then weight the two by ``gamma``."""
+    equal = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
+    return equal * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
+
+
+def _standardised(input: Tensor, meter: Meter) -> Tensor:
+    x = input.detach()
+    x = x if x.dtype == torch.float64 else x.float()
+    if not meter.everywhere(bool(x.isfinite().all()), x.device):
+        raise LSUVError("input: there is NaN or infinity in it")
+    variance = Meter("variance", meter.group)(x)
+    if variance == 0:
+        raise LSUVError("input: all its values are the same, so it has no variance to hand on")
+    if not math.isfinite(variance):
+        raise LSUVError("input: its values are too large for its precision")
+    return (x - meter.mean(x)) / math.sqrt(variance)

@@ -1,0 +1,330 @@
+"""Converting a model: bipolar activations in, norm layers out."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from bipolar._activations.modules import Bipolar
+from bipolar._activations.patterns import Pattern, check_pattern
+from bipolar._activations.registry import get_activation
+from bipolar._activations.twins import Twin, of_module
+from bipolar._rewrite.comparing import difference, outputs_of
+from bipolar._rewrite.functional_calls import RewritingError, check, rewrite_
+from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
+from bipolar._rewrite.parts import copied, remember_activation, replaced, set_activation
+from bipolar._rnn import StackedRNN
+from bipolar._symmetry.analysis import channel_dim, disagree
+from bipolar._symmetry.guess import example_for
+from bipolar._symmetry.opaque import LEFT_ALONE
+from bipolar._symmetry.trace import ActivationCall, Recording, Site, record
+from bipolar._tools.state import unwrapped
+from bipolar._tools.table import text_table
+
+#: By a class of activation modules, or the name of a plain function: a name, something that makes a module from ``dim``
+#: and ``pattern``, or None to leave it as it is.
+Activations: TypeAlias = Mapping[type[nn.Module] | str, str | Callable[..., nn.Module] | None]
+RemoveNorm: TypeAlias = Literal[False, "batch", "all"] | Callable[[str, nn.Module], bool]
+
+
+@dataclass(frozen=True)
+class ConversionRow:
+    """A module, or a function that one calls: what it was, what it is now (or "left"), and why."""
+
+    name: str
+    before: str
+    after: str
+    note: str = ""
+
+
+@dataclass
+class ConversionReport:
+    """What :func:`convert` changed and what it left, in the order of the model; prints as a table."""
+
+    rows: list[ConversionRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> list[ConversionRow]:
+        return [row for row in self.rows if row.after != LEFT]
+
+    @property
+    def left(self) -> list[ConversionRow]:
+        return [row for row in self.rows if row.after == LEFT]
+
+    def __iter__(self) -> Iterator[ConversionRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> ConversionRow:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        table = text_table(["module", "before", "after", "note"], [(r.name, r.before, r.after, r.note) for r in self])
+        return "\n".join([table, *self.notes])
+
+
+LEFT = "left"
+
+
+def convert(
+    model: nn.Module,
+    *,
+    activations: Literal["auto"] | Activations = "auto",
+    remove_norm: RemoveNorm = False,
+    pattern: Pattern = "alternate",
+    inplace: bool = False,
+    example: Any = None,
+) -> nn.Module:
+    r"""A model with bipolar activations, f(x) becoming :math:`S f(S x)`, and without norm layers if they are to go.
+
+    Every activation of the ReLU family is replaced by its bipolar version: modules, and, if an example shows where they
+    are called, functions such as ``F.relu``. ``converted.conversion_report`` says what was changed and what was left.
+    For a start without norm layers see :func:`~bipolar.lsuv_`.
+
+    Args:
+        model: any module; it is not changed, unless ``inplace`` is true
+        activations: ``"auto"``, or a mapping from classes of modules (or names of functions, as ``"relu"``) to what
+            takes their place: a name (:func:`~bipolar.list_activations`), a class or function that makes a module from
+            ``dim`` and ``pattern``, or None to leave them. What is not in the mapping is left. Default: ``"auto"``
+        remove_norm: ``"batch"`` removes batch norm, ``"all"`` every norm layer, a function of a module's name and the
+            module those for which it says so. A batch norm that is trained is folded into the layer beside it, so that
+            outputs in evaluation mode stay the same; one that is fresh is dropped, and the layer before it gets a bias
+            if it had none. Other norms are dropped. Default: ``False``
+        pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
+        inplace: change ``model`` itself. Default: ``False``
+        example: an input, as for :func:`~bipolar.lsuv_`: needed to see functions, to tell where channels are in an
+            unusual layout, and to find the neighbours of norm layers (for which one is made up if the model's first
+            layer says enough)
+
+    Activations in place are made out of place where they would change a residual stream once the norm before them is
+    gone.
+
+    Examples::
+
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        >>> bipolar.convert(model, remove_norm="batch")
+        Sequential(
+          (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
+          (1): Identity()
+          (2): BReLU(dim=1, inplace=True)
+        )
+    """
+    check_pattern(pattern)
+    if activations != "auto" and not isinstance(activations, Mapping):
+        raise TypeError(f"activations: expected 'auto' or a mapping, got {activations!r}")
+    if not (remove_norm is False or remove_norm in ("batch", "all") or callable(remove_norm)):
+        raise ValueError(f"remove_norm: expected False, 'batch', 'all' or a function, got {remove_norm!r}")
+    model = unwrapped(model)
+    if not inplace:
+        model = copied(model)
+    conversion = _Conversion(model, activations, pattern)
+    doomed = [(name, m) for name, m in model.named_modules() if isinstance(m, NORMS) and _chosen(remove_norm, name, m)]
+    if example is not None or doomed:
+        example = example_for(model, example)
+        recording = record(model, example)
+        conversion.remove_norms(doomed, recording, example)
+        conversion.recorded_activations(recording)
+    else:
+        conversion.report.notes.append("Functions such as F.relu are not seen without an example.")
+    conversion.activation_modules()
+    conversion.finish()
+    return conversion.model
+
+
+def _chosen(remove_norm: RemoveNorm, name: str, module: nn.Module) -> bool:
+    if callable(remove_norm):
+        return remove_norm(name, module)
+    return remove_norm == "all" or (remove_norm == "batch" and is_batch_norm(module))
+
+
+class _Conversion:
+    """A conversion under way."""
+
+    def __init__(self, model: nn.Module, activations: Literal["auto"] | Activations, pattern: Pattern) -> None:
+        self.model = model
+        self.activations, self.pattern = activations, pattern
+        self.report = ConversionReport()
+        self._names = [name for name, _ in model.named_modules()]
+        self._rows: dict[str, list[ConversionRow]] = {}
+        self._done: set[nn.Module] = set()
+        self._exposed: set[int] = set()
+        #: what those modules were called that have been changed already, before they are reported
+        self._was: dict[str, str] = {}
+
+    def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
+        neighbours = Neighbours(recording)
+        folded = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
+        before = outputs_of(self.model, example) if doomed and folded else []
+        fresh = False
+        for name, norm in doomed:
+            removal = remove(name, norm, neighbours)
+            if removal is None:
+                self._say(name, type(norm).__name__, LEFT, "it did not run on this example")
+                continue
+            if isinstance(removal.replacement, nn.Identity):
+                for node in neighbours.calls_of(name):
+                    self._exposed |= neighbours.exposed(node)
+            fresh |= "fresh" in removal.note
+            self.model = replaced(self.model, norm, removal.replacement)
+            self._say(name, type(norm).__name__, type(removal.replacement).__name__, removal.note)
+        self._in_place_to_out_of_place(recording)
+        if before and not fresh:
+            found = difference(before, outputs_of(self.model, example), 1e-2)
+            if found:
+                raise RuntimeError(
+                    f"model: without its batch norm {type(self.model).__name__} does not compute the same on the "
+                    f"example: {found}; leave a norm out by remove_norm=lambda name, module: ..."
+                )
+
+    def _in_place_to_out_of_place(self, recording: Recording) -> None:
+        """Modules that would change what others use; functions are rewritten later."""
+        for call in recording.activations:
+            if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
+                module = self.model.get_submodule(call.site.owner)
+                self._was.setdefault(call.site.owner, _label(module))
+                module.inplace = False  # type: ignore[assignment]  # to mypy a module's attribute is a tensor or module
+
+    def recorded_activations(self, recording: Recording) -> None:
+        """Those that ran on the example."""
+        sites: dict[Site, list[ActivationCall]] = {}
+        for call in recording.activations:
+            sites.setdefault(call.site, []).append(call)
+        functions: dict[str, dict[int, nn.Module]] = {}
+        before: dict[str, list[Twin]] = {}
+        exposed_owners = set()
+        for site, calls in sites.items():
+            module = self.model.get_submodule(site.owner)
+            exposed = any(id(recording.nodes[call.node]) in self._exposed for call in calls) and calls[0].twin.inplace
+            dim = -1 if isinstance(module, StackedRNN) else channel_dim(calls)
+            kind = type(module) if site.number is None and not isinstance(module, StackedRNN) else None
+            made, why = self._made(calls[0].twin, kind, dim, site.owner, exposed)
+            if made is not None and disagree(calls):
+                made, why = None, "its channels are now in one dimension, now in another: give each place its own"
+            exposed_owners |= {site.owner} if exposed else set()
+            note = "out of place, or it would change a residual stream now, or what others use" if exposed else ""
+            if site.number is not None:
+                if made is not None or exposed:
+                    functions.setdefault(site.owner, {})[site.number] = made or calls[0].twin.out_of_place().plain()
+                    before.setdefault(site.owner, []).append(calls[0].twin)
+                continue
+            self._done.add(module)
+            if made is None:
+                self._say(site.owner, _label(module), _label(module) if exposed else LEFT, note or why)
+            else:
+                self._put(module, site.owner, made, note)
+        for owner, new in functions.items():
+            module, calls_, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
+            labels = ", ".join(f"{twin.name}()" for twin in before[owner])
+            try:
+                check(module, calls_, count, before[owner])
+            except RewritingError as error:
+                danger = "; one works in place on what others use, too" if owner in exposed_owners else ""
+                self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
+                continue
+            rewrite_(module, calls_, new, count)
+            self._done |= {part for activation in new.values() for part in activation.modules()}
+            self._say(owner or "(model)", labels, ", ".join(_label(m) for m in new.values()), "functions, now modules")
+
+    def activation_modules(self) -> None:
+        """Those that did not run, or all if there was no example."""
+        for name, module in list(self.model.named_modules()):
+            if module in self._done:
+                continue
+            if isinstance(module, StackedRNN):
+                twin = of_module(module.activation) if isinstance(module.activation, nn.Module) else None
+                self._done.add(module.activation)  # type: ignore[arg-type]
+            else:
+                twin = of_module(module)
+            mapped = self.activations != "auto" and type(module) in self.activations
+            if twin is None and not mapped:
+                self._left_alone(name, module)
+                continue
+            dim = -1 if isinstance(module, StackedRNN) else None
+            kind = None if isinstance(module, StackedRNN) else type(module)
+            made, why = self._made(twin, kind, dim, name, exposed=False)
+            if made is None:
+                self._say(name, _label(module), LEFT, why)
+            else:
+                self._put(module, name, made, "")
+
+    def finish(self) -> None:
+        order = {name: place for place, name in enumerate(self._names)}
+        for name in sorted(self._rows, key=lambda name: order.get(name, -1)):
+            self.report.rows += self._rows[name]
+        remember_activation(self.model)
+        self.model.conversion_report = self.report  # type: ignore[assignment]
+
+    def _made(
+        self, twin: Twin | None, kind: type[nn.Module] | None, dim: int | None, name: str, exposed: bool
+    ) -> tuple[nn.Module | None, str]:
+        """What takes an activation's place; or None, and why."""
+        if twin is not None and twin.channels is not None:
+            return None, "bipolar already"
+        dim = self._dim_by_place(name) if dim is None else dim
+        if self.activations == "auto":
+            if twin is None:
+                return None, "not of the ReLU family"
+            return twin.bipolar(dim, self.pattern, inplace=False if exposed else None), ""
+        keys = [kind, *([] if twin is None else [twin.name, twin.plain_class])]
+        wanted = next((self.activations[key] for key in keys if key is not None and key in self.activations), None)
+        if wanted is None:
+            return None, "not in the mapping"
+        options: dict[str, Any] = {"dim": dim, "pattern": self.pattern}
+        made = get_activation(wanted, **options) if isinstance(wanted, str) else wanted(**options)
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"activations: what is given for {name!r} made {made!r}, not a module")
+        return made, ""
+
+    def _dim_by_place(self, name: str) -> int:
+        """1 after a convolution, -1 after a linear layer: the last one registered before it."""
+        dim = 1
+        for other, module in self.model.named_modules():
+            if other == name:
+                break
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                dim = -1
+            elif isinstance(module, _ConvNd):
+                dim = 1
+        return dim
+
+    def _put(self, module: nn.Module, name: str, made: nn.Module, note: str) -> None:
+        if isinstance(module, StackedRNN):
+            self._say(name, f"StackedRNN, {_label(module.activation)}", _label(made), note)
+            set_activation(module, made)
+            self._done |= {module, made}
+        else:
+            self._say(name, _label(module), _label(made), note)
+            self.model = replaced(self.model, module, made)
+            self._done |= set(made.modules())
+
+    def _left_alone(self, name: str, module: nn.Module) -> None:
+        kind = type(module)
+        if isinstance(module, LEFT_ALONE):
+            self._say(name, kind.__name__, LEFT, "it has activations of its own")
+            self._done |= set(module.modules())
+        elif kind.__module__ == "torch.nn.modules.activation":
+            self._say(name, kind.__name__, LEFT, "not of the ReLU family")
+        elif not any(module.children()) and re.search(r"relu|elu|silu|swish|mish|activation", kind.__name__, re.I):
+            self._say(name, kind.__name__, LEFT, "not an activation that is known")
+
+    def _say(self, name: str, before: str, after: str, note: str) -> None:
+        self._rows.setdefault(name, []).append(ConversionRow(name, self._was.get(name, before), after, note))
+
+
+def _label(module: object) -> str:
+    if isinstance(module, Bipolar):
+        return f"Bipolar({module.f}, {module.extra_repr()})" if isinstance(module.f, nn.Module) else "Bipolar"
+    text = str(module)
+    return text if isinstance(module, nn.Module) and "\n" not in text else type(module).__name__
+
+
+__all__ = ["ConversionReport", "ConversionRow", "convert"]

@@ -1,0 +1,208 @@
+r"""Folding: a bipolar network as the plain one that computes the same, by flipping the signs of weights; and back."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bipolar._activations.patterns import Pattern
+from bipolar._rewrite.comparing import difference, outputs_of
+from bipolar._rewrite.functional_calls import rewrite_
+from bipolar._rewrite.optimizer_state import Partners, carry_over
+from bipolar._rewrite.parts import copied, remember_activation, replaced, set_activation
+from bipolar._rnn import StackedRNN
+from bipolar._symmetry.analysis import Analysis, Goal, analyse, channel_dim
+from bipolar._symmetry.guess import example_for
+from bipolar._symmetry.trace import ActivationCall
+from bipolar._tools.state import unwrapped
+
+
+class FoldingError(RuntimeError):
+    """A model cannot be folded, or not completely; the message names the nodes and the reasons."""
+
+
+def fold(
+    model: nn.Module,
+    example: Any = None,
+    *,
+    strict: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> nn.Module:
+    r"""The same function with plain activations: a bipolar network, folded into weights with flipped signs.
+
+    With :math:`S` the signs of a pattern, :math:`S f(S x)` becomes :math:`f(x)`, every weight :math:`W` between two
+    activations :math:`S W S`, and every bias :math:`S b`. Nothing is lost: for activations of the ReLU type the outputs
+    are equal to the last bit. What has to stay bipolar does, because something between does not commute with the signs
+    (:func:`~bipolar.symmetry` says what); ``folded.fold_report`` is that report.
+
+    Where a model hands out the states of a :class:`~bipolar.StackedRNN`, to be given back, their signs are flipped as
+    well.
+    A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
+
+    Args:
+        model: any model with bipolar activations; it is not changed
+        example: an input, as for :func:`~bipolar.lsuv_`. Default: one is made up, if the first layer says enough
+        strict: raise a :class:`FoldingError` if an activation has to stay bipolar. Default: ``False``
+        optimizer: the model's optimiser: from now on it is that of the folded model, with its state flipped alike, and
+            training goes on as if nothing had happened. Gradients are not taken along: fold between two steps
+
+    Examples::
+
+        >>> model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(), nn.Linear(8, 2))
+        >>> plain = bipolar.fold(model)
+        >>> plain[1]
+        ReLU()
+        >>> x = torch.randn(16, 4)
+        >>> torch.equal(plain(x), model(x))
+        True
+    """
+    return _flipped(model, example, "plain", "alternate", strict, optimizer)
+
+
+def unfold(
+    model: nn.Module,
+    example: Any = None,
+    *,
+    pattern: Pattern = "alternate",
+    strict: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> nn.Module:
+    """The same function with bipolar activations: a plain network, trained or not, to go on training as a bipolar one.
+
+    The opposite of :func:`fold`, and with its arguments.
+
+    Args:
+        pattern: which channels the activations flip, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
+
+    Examples::
+
+        >>> plain = nn.Sequential(nn.Linear(4, 8), nn.ELU(), nn.Linear(8, 2))
+        >>> bipolar.unfold(plain)[1]
+        BELU(alpha=1.0, dim=-1)
+    """
+    return _flipped(model, example, "bipolar", pattern, strict, optimizer)
+
+
+class SignedRNN(nn.Module):
+    """A recurrent stack between signs: what is left of a bipolar :class:`~bipolar.StackedRNN` when it stands alone.
+
+    ``rnn`` is the plain one. Within a model that is folded as a whole there are no such signs: the layers before and
+    after take them up.
+    """
+
+    input_sign: Tensor
+    sign: Tensor
+
+    def __init__(self, rnn: nn.Module, input_sign: Tensor, sign: Tensor) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.register_buffer("input_sign", input_sign)
+        self.register_buffer("sign", sign)
+
+    def forward(self, input: Tensor, state: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
+        output, last = self.rnn(input * self.input_sign, None if state is None else state * self.sign, **options)
+        return output * self.sign, last * self.sign
+
+
+class _Alone(nn.Module):
+    """A stack whose input and output may have any signs."""
+
+    def __init__(self, rnn: StackedRNN) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.before, self.after = (nn.Linear(n, n) for n in (rnn.input_size, rnn.hidden_size))
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.after(self.rnn(self.before(input))[0])
+        return output
+
+
+def _flipped(
+    model: nn.Module,
+    example: Any,
+    goal: Goal,
+    pattern: Pattern,
+    strict: bool,
+    optimizer: torch.optim.Optimizer | None,
+) -> nn.Module:
+    original = unwrapped(model)
+    if isinstance(original, StackedRNN):
+        changed, partners = _stack_alone(original, goal, pattern, strict)
+    else:
+        changed, partners = _changed(original, example_for(original, example), goal, pattern, strict)
+    if optimizer is not None:
+        carry_over(optimizer, partners)
+    return changed
+
+
+def _changed(
+    original: nn.Module, example: Any, goal: Goal, pattern: Pattern, strict: bool
+) -> tuple[nn.Module, Partners]:
+    """A changed copy of a model; and for each of its parameters the new one, with the signs of its flip."""
+    changed = copied(original)
+    analysis = analyse(changed, example, goal, pattern)
+    report = analysis.report()
+    if strict and not report.holds:
+        raise FoldingError(f"model: {type(original).__name__} keeps activations as they are. {report.summary()}")
+    flips = dict(analysis.flips())
+    partners: Partners = {
+        old: (new, flips.get(new)) for old, new in zip(original.parameters(), changed.parameters(), strict=True)
+    }
+    with torch.no_grad():
+        for tensor, sign in flips.items():
+            tensor.mul_(sign)
+    changed = _with_other_activations(changed, analysis, goal)
+    flipped_states = any("states" in note for note in analysis.recording.notes)
+    found = difference(outputs_of(original, example), outputs_of(changed, example), 1e-4, any_sign=flipped_states)
+    if found:
+        raise FoldingError(
+            f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
+            " Does it compute something that no torch function shows, or draw random numbers?"
+        )
+    remember_activation(changed)
+    changed.fold_report = report  # type: ignore[assignment]
+    return changed, partners
+
+
+def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, Partners]:
+    """A stack between two layers that take up its signs, which are then put around it."""
+    like = cast(Tensor, rnn.weight_ih_l0)
+    between = _Alone(rnn).to(like)
+    with torch.no_grad():
+        between.before.bias.fill_(1)
+        between.after.weight.fill_(1)
+    example = torch.ones(2, 1, rnn.input_size, dtype=like.dtype, device=like.device)
+    changed, partners = _changed(between, example, goal, pattern, strict)
+    before, after = cast(nn.Linear, changed.before), cast(nn.Linear, changed.after)
+    made = SignedRNN(cast(nn.Module, changed.rnn), before.bias.detach().clone(), after.weight.detach()[0].clone())
+    made.training = rnn.training
+    made.fold_report = changed.fold_report
+    return made, partners
+
+
+def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) -> nn.Module:
+    functions: dict[str, dict[int, nn.Module]] = {}
+    for site, calls in analysis.changing.items():
+        module = model.get_submodule(site.owner)
+        made = _other(calls, goal, analysis.pattern)
+        if site.number is not None:
+            functions.setdefault(site.owner, {})[site.number] = made.train(module.training)
+        elif isinstance(module, StackedRNN):
+            set_activation(module, made)
+        else:
+            model = replaced(model, module, made)
+    recording = analysis.recording
+    for owner, new in functions.items():
+        rewrite_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
+    return model
+
+
+def _other(calls: list[ActivationCall], goal: Goal, pattern: Pattern) -> nn.Module:
+    twin = calls[0].twin
+    if goal == "plain":
+        return twin.plain()
+    stacked = len(calls[0].shape) == 1
+    return twin.bipolar(-1 if stacked else channel_dim(calls) or 0, pattern)
+
+
+__all__ = ["FoldingError", "SignedRNN", "fold", "unfold"]

@@ -1,0 +1,185 @@
+"""Norm layers out of a model: what a trained batch norm does is folded into its neighbour, all else is dropped."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from bipolar._symmetry.trace import Key, Node, Recording
+
+#: Without instance norm, which torch derives from batch norm.
+NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
+class ChannelAffine(nn.Module):
+    r"""A scale and a shift for each channel: :math:`y_c = w_c x_c + b_c`, what is left of a trained batch norm.
+
+    Shape:
+        - Input: :math:`(N, C, *)`
+        - Output: :math:`(N, C, *)`, same shape as the input.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+
+    def forward(self, input: Tensor) -> Tensor:
+        shape = (-1, *[1] * (input.ndim - 2))
+        return input * self.weight.view(shape) + self.bias.view(shape)
+
+    def extra_repr(self) -> str:
+        return str(len(self.weight))
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What takes the place of a norm layer, and what was done besides."""
+
+    replacement: nn.Module
+    note: str
+
+
+class Neighbours:
+    """Who makes the tensors of a recorded pass in evaluation mode, and who takes them."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.nodes = [node for node in recording.nodes if not node.training]
+        self._makers: dict[Key, Node] = {}
+        self._takers: dict[Key, list[Node]] = {}
+        for node in self.nodes:
+            for key in node.inputs:
+                self._takers.setdefault(key, []).append(node)
+            for key in node.outputs:
+                self._makers.setdefault(key, node)
+
+    def maker(self, node: Node) -> Node | None:
+        """Of the first tensor that a node takes, if nobody else takes it."""
+        return self._makers.get(node.inputs[0]) if len(self._takers[node.inputs[0]]) == 1 else None
+
+    def taker(self, node: Node) -> Node | None:
+        """The only one that takes what a node makes."""
+        takers = self._takers.get(node.outputs[0], [])
+        return takers[0] if len(takers) == 1 else None
+
+    def calls_of(self, name: str) -> list[Node]:
+        return [node for node in self.nodes if node.module == name]
+
+    def layer(self, node: Node | None) -> nn.Module | None:
+        """The linear or convolution layer that a node is the only call of, with a weight that nobody else uses."""
+        if node is None or len(self.calls_of(node.module)) != 1:
+            return None
+        module = self.recording.model.get_submodule(node.module)
+        weight = module._parameters.get("weight")
+        known = type(module) is nn.Linear or type(module).__module__ == "torch.nn.modules.conv"
+        if not known or weight is None or module._forward_pre_hooks or node.shape is None:
+            return None
+        if isinstance(module, nn.Linear) and len(node.shape) != 2:  # its features are not a batch norm's channels
+            return None
+        uses = sum(key[0] == id(weight) for other in self.nodes for key in other.inputs)
+        homes = sum(p is weight for m in self.recording.model.modules() for p in m._parameters.values())
+        return module if uses == homes == 1 else None
+
+    def exposed(self, node: Node) -> set[int]:
+        """The nodes, by id, that would work on memory of others if this one handed on what it is given."""
+        storage = self.recording.storage
+        taken, made = storage.get(node.inputs[0]), storage.get(node.outputs[0])
+        others = [n for n in self.nodes if n is not node and any(storage.get(key) == taken for key in n.inputs)]
+        if not others and taken not in self.recording.given:
+            return set()
+        return {id(n) for n in self.nodes if any(storage.get(key) == made for key in n.inputs)}
+
+
+def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None:
+    """How to do without a norm layer, whose neighbours are changed for it; None if it never ran."""
+    calls = neighbours.calls_of(name)
+    if not calls:
+        return None
+    alone = len(calls) == 1
+    before = neighbours.layer(neighbours.maker(calls[0])) if alone else None
+    if not is_batch_norm(norm) or norm.running_mean is None:
+        added = _with_bias(before) if before is not None else ""
+        return Removal(nn.Identity(), "dropped: what it does depends on each input and cannot be folded" + added)
+    norm = cast(_BatchNorm, norm)
+    if cast(Tensor, norm.running_mean).is_meta:
+        raise ValueError(f"model: {name} is on the meta device, and has no statistics that could be folded")
+    if _is_fresh(norm):
+        return Removal(nn.Identity(), "dropped: it was fresh" + (_with_bias(before) if before is not None else ""))
+    scale, shift = _affine(norm)
+    if before is not None:
+        _scale_outputs(before, scale, shift)
+        return Removal(nn.Identity(), f"folded into {_name(neighbours, before)}")
+    after = neighbours.layer(neighbours.taker(calls[0])) if alone else None
+    if after is not None and _is_unpadded(after):
+        _scale_inputs(after, scale, shift)
+        return Removal(nn.Identity(), f"folded into {_name(neighbours, after)}")
+    return Removal(
+        ChannelAffine(scale, shift), "its statistics fixed, as a scale and a shift: no layer beside it can take them up"
+    )
+
+
+def _is_fresh(norm: _BatchNorm) -> bool:
+    """Whether it has not seen a batch; its scale may have been set to zero, as some do in residual blocks."""
+    mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+    return not norm.num_batches_tracked and not mean.any() and bool((variance == 1).all())
+
+
+@torch.no_grad()
+def _affine(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+    scale = (variance + norm.eps).rsqrt()
+    if norm.affine:
+        scale = scale * norm.weight
+    shift = -mean * scale
+    return scale, shift + norm.bias if norm.affine else shift
+
+
+def _with_bias(layer: nn.Module) -> str:
+    """Gives a layer a bias, which the norm after it had made unnecessary."""
+    if getattr(layer, "bias", None) is not None:
+        return ""
+    outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    weight = cast(Tensor, layer.weight)
+    layer.bias = nn.Parameter(weight.new_zeros(cast(int, outputs)), requires_grad=weight.requires_grad)
+    return "; the layer before it has a bias now"
+
+
+@torch.no_grad()
+def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> None:
+    _with_bias(layer)
+    weight, bias = cast(Tensor, layer.weight), cast(Tensor, layer.bias)
+    if isinstance(layer, _ConvTransposeNd):  # (in, out / groups, ...)
+        by_group = scale.view(layer.groups, 1, -1).expand(-1, weight.size(0) // layer.groups, -1)
+        weight.mul_(by_group.reshape(weight.size(0), weight.size(1), *[1] * (weight.ndim - 2)))
+    else:
+        weight.mul_(scale.view(-1, *[1] * (weight.ndim - 1)))
+    bias.mul_(scale).add_(shift)
+
+
+def _is_unpadded(layer: nn.Module) -> bool:
+    """Whether a shift before it is the same everywhere: not at a padded border."""
+    if isinstance(layer, nn.Linear):
+        return True
+    convolution = cast(_ConvNd, layer)
+    plain = not isinstance(layer, _ConvTransposeNd) and convolution.groups == 1
+    return plain and convolution.padding not in ("same",) and not any(p != 0 for p in convolution.padding)
+
+
+@torch.no_grad()
+def _scale_inputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> None:
+    _with_bias(layer)
+    weight, bias = cast(Tensor, layer.weight), cast(Tensor, layer.bias)
+    bias.add_(weight.flatten(2).sum(2) @ shift if weight.ndim > 2 else weight @ shift)
+    weight.mul_(scale.view(1, -1, *[1] * (weight.ndim - 2)))
+
+
+def _name(neighbours: Neighbours, layer: nn.Module) -> str:
+    return next(str(name) for name, module in neighbours.recording.model.named_modules() if module is layer)

@@ -1,0 +1,132 @@
+r"""The stack layer by layer, with a hand-written backward pass: for wide layers.
+
+Once a layer's weights are as large as a cache, what pays is to use them for all time steps before those of the next
+layer are touched: one product :math:`U x` for all steps, one for each weight gradient. Signs and what is kept for the
+backward pass are as in :mod:`bipolar._rnn.wavefront`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bipolar._activations.kernels import Kernel, apply
+from bipolar._rnn.blocks import Blocks
+from bipolar._rnn.noise import Noise
+from bipolar._rnn.wavefront import refuse_what_has_no_formula
+
+
+def run(
+    input: Tensor,
+    state: Tensor,
+    weights: Sequence[tuple[Tensor, Tensor, Tensor | None]],
+    blocks: Blocks,
+    skip_scale: float,
+    noise: Noise,
+    *,
+    kernel: Kernel,
+    sign: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`bipolar._rnn.reference.run`, for an activation S f(S x) given by ``kernel`` and ``sign``, the diagonal
+    of S (None for a plain one)."""
+    x, steps = input, len(input)
+    block_input = x if sign is None or not blocks.same_width else x * sign
+    state = state if sign is None else state * sign
+    states = []
+    for i, (u, w, b) in enumerate(weights):
+        if sign is not None:
+            u, w = u * (sign[:, None] if i == 0 else sign[:, None] * sign), w * (sign[:, None] * sign)
+            b = None if b is None else b * sign
+        if blocks.starts(i) and i:
+            block_input = x
+        dropped = None
+        if noise.dropped is not None and blocks.droppable(i):
+            dropped = noise.dropped[:, blocks.of(i)]
+            dropped = dropped if bool(dropped.any()) else None
+        skip = block_input if blocks.has_skip(i) else None
+        mask = None if noise.recurrent is None else noise.recurrent[i]
+        h = apply(_Layer, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
+        states.append(h[-1])
+        x = h
+        if noise.output is not None:
+            masks = [noise.output_at(i, t, len(weights), steps) for t in range(steps)]
+            x = h * torch.stack(masks) * noise.scale
+        if dropped is not None and blocks.has_skip(i):
+            x = torch.where(dropped[:, None, None], block_input, x)
+    last = torch.stack(states)
+    return (x.clone(), last) if sign is None else (x * sign, last * sign)
+
+
+class _Layer(torch.autograd.Function):
+    """One layer over all time steps: the states h(1), ..., h(T) from x, h(0) and what belongs to the layer."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        h0: Tensor,
+        u: Tensor,
+        w: Tensor,
+        b: Tensor | None,
+        skip: Tensor | None,
+        alpha: float,
+        mask: Tensor | None,
+        dropped: Tensor | None,
+        kernel: Kernel,
+    ) -> Tensor:
+        a = torch.nn.functional.linear(x, u, b)
+        h = a if skip is None else torch.empty_like(a)
+        drops = [False] * len(x) if dropped is None else dropped.tolist()
+        past = h0
+        for t, (before_skip, now) in enumerate(zip(a.unbind(0), h.unbind(0), strict=True)):
+            if drops[t]:
+                now.copy_(past)
+            else:
+                before_skip.addmm_(past if mask is None else past * mask, w.mT)
+                kernel.forward_(before_skip)
+                if skip is not None:
+                    torch.add(before_skip, skip[t], alpha=alpha, out=now)
+            past = now
+        ctx.save_for_backward(x, h0, u, w, mask, h, None if skip is None else a)
+        ctx.kernel, ctx.drops, ctx.has_bias, ctx.alpha = kernel, drops, b is not None, alpha
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_what_has_no_formula(grad)
+        x, h0, u, w, mask, h, before_skip = ctx.saved_tensors
+        time, batch, units = h.shape
+        dz = (h if before_skip is None else before_skip).clone()
+        skip = None if before_skip is None else torch.empty_like(h)
+        back = h0.new_zeros(batch, units)  # on h(t), from the steps after t
+        for t in reversed(range(time)):
+            back += grad[t]
+            if ctx.drops[t]:
+                dz[t].zero_()
+                if skip is not None:
+                    skip[t].zero_()
+                continue
+            if skip is not None:
+                torch.mul(back, ctx.alpha, out=skip[t])
+            ctx.kernel.backward_(back, dz[t], True)
+            torch.mm(dz[t], w, out=back)
+            if mask is not None:
+                back *= mask
+        flat, need = dz.view(-1, units), ctx.needs_input_grad
+        grad_w = None
+        if need[3]:
+            past, first = (h[:-1], h0) if mask is None else (h[:-1] * mask, h0 * mask)
+            grad_w = torch.addmm(dz[0].mT @ first, dz[1:].view(-1, units).mT, past.reshape(-1, units))
+        return (
+            (flat @ u).view_as(x) if need[0] else None,
+            back if need[1] else None,
+            flat.mT @ x.reshape(-1, x.size(2)) if need[2] else None,
+            grad_w,
+            flat.sum(0) if ctx.has_bias and need[4] else None,
+            skip,
+            None,
+            None,
+            None,
+            None,
+        )

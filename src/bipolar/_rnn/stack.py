@@ -1,0 +1,453 @@
+"""StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import checkpoint
+
+from bipolar._activations.channelwise import ChannelActivation
+from bipolar._activations.moments import gain
+from bipolar._activations.patterns import Pattern, check_pattern, signs
+from bipolar._activations.registry import get_activation
+from bipolar._rnn import reference, scan, wavefront
+from bipolar._rnn.autocast import Weights, evaluating, is_eager, under_autocast, without_autocast
+from bipolar._rnn.blocks import Blocks
+from bipolar._rnn.derivative import kernel_of
+from bipolar._rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
+
+Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
+
+#: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
+WIDE = 512
+
+
+class StackedRNN(nn.Module):
+    r"""A deep stack of vanilla recurrent layers, without gates or normalisation.
+
+    Layer i computes at time t
+
+    .. math::
+        h_i(t) = f(W_i h_i(t-1) + U_i x_i(t) + b_i) \; [\, + \; \alpha \, h_{i-k}(t) \,]
+
+    with :math:`x_i(t) = h_{i-1}(t)`, and the skip connection in brackets at every k-th layer, k = ``skip_every``,
+    around the block of k layers that ends there; :math:`\alpha` = ``skip_scale``. The skip is part of the state. The
+    first block's skip carries the input of the stack; where ``input_size`` differs from ``hidden_size`` the first block
+    has no skip and is never dropped. An incomplete block on top has no skip and is never dropped either.
+
+    From Eidnes & Nøkland, `Shifting Mean Activation Towards Zero with Bipolar Activation Functions
+    <https://arxiv.org/abs/1709.04054>`_, 2018.
+
+    In training, and only then:
+
+    - ``dropout`` acts on the stack's input and on every layer's output, the last included, with a fresh mask at each
+      time step. What a skip carries, and what passes by a dropped block, is the dropped-out value.
+    - ``recurrent_dropout`` is rnnDrop: one mask for each layer and sequence, on :math:`h_i(t-1)`.
+    - ``block_dropout`` drops blocks, at each time step by one draw for the whole mini-batch. A dropped block of layers
+      i - k + 1, ..., i is the identity, both ways: what it hands on is what it was given, :math:`x_{i+1}(t) =
+      x_{i-k+1}(t)`, and its states stay, :math:`h_j(t) = h_j(t-1)`. Nothing is rescaled at test time.
+
+    Probabilities are taken to the nearest of 65,536 levels. Where f draws random numbers of its own (``"rrelu"``),
+    these do not come from ``generator``.
+
+    Args:
+        input_size: the number of features of the input
+        hidden_size: the number of units of each layer
+        num_layers: the number of layers
+        nonlinearity: f, by name (:func:`~bipolar.list_activations`) or as a function of (batch, hidden_size).
+            Default: ``"belu"``
+        bias: whether the layers have a bias :math:`b_i`. Default: ``True``
+        batch_first: whether input and output are (batch, time, features). Default: ``False``
+        skip_every: the number k of layers in a block, or None for no skips. Default: 4
+        skip_scale: the factor :math:`\alpha` of a skip. Default: 0.99
+        dropout: probability to drop a value between layers. Default: 0.0
+        recurrent_dropout: probability to drop a value between time steps. Default: 0.0
+        block_dropout: probability to drop a block; needs ``skip_every``. Default: 0.0
+        gamma: the share :math:`\gamma` of a layer's variance that comes from :math:`W_i h_i(t-1)`, the rest coming from
+            :math:`U_i x_i(t)`: as in the paper, :math:`W_i' = W_i \sqrt{2 \gamma}` and :math:`U_i' = U_i
+            \sqrt{2 (1 - \gamma)}` from equal shares. Used by ``reset_parameters`` and :func:`~bipolar.lsuv_rnn_`.
+            Default: 0.5
+        pattern: which units a bipolar f flips, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
+        recompute: whether to keep only what enters a group of blocks, and to compute the rest anew in the backward
+            pass: memory grows with the root of the depth instead of the depth, for a third more time.
+            Default: ``False``
+        backend: ``"wavefront"`` and ``"scan"``, the fast ones with a backward pass of their own, along the diagonals of
+            layers and time or layer by layer; ``"reference"``, cell by cell in plain autograd, for any f and with
+            second derivatives; or ``"auto"``, what fits: a fast one where the derivative of f follows from its output.
+            Default: ``"auto"``
+
+    Inputs: input, state
+        - **input**: (time, batch, input_size), or (batch, time, input_size) with ``batch_first``, or (time, input_size)
+        - **state**: (num_layers, batch, hidden_size), or (num_layers, hidden_size) where the input has no batch.
+          Default: zeros
+        - **generator**, by keyword: where the random numbers of dropout come from
+
+    Outputs: output, state
+        - **output**: the output of the last layer at each time step, in the layout of the input
+        - **state**: the state of each layer after the last time step
+
+    Attributes:
+        weight_ih_l[i]: :math:`U_i`, of shape (hidden_size, input_size) for i = 0, else (hidden_size, hidden_size)
+        weight_hh_l[i]: :math:`W_i`, of shape (hidden_size, hidden_size)
+        bias_l[i]: :math:`b_i`, of shape (hidden_size)
+
+    Examples::
+
+        >>> rnn = bipolar.StackedRNN(16, 32, num_layers=8)
+        >>> output, state = rnn(torch.randn(50, 4, 16))
+        >>> output.shape, state.shape
+        (torch.Size([50, 4, 32]), torch.Size([8, 4, 32]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        nonlinearity: str | Callable[[Tensor], Tensor] = "belu",
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        skip_every: int | None = 4,
+        skip_scale: float = 0.99,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        block_dropout: float = 0.0,
+        gamma: float = 0.5,
+        pattern: Pattern = "alternate",
+        recompute: bool = False,
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if size < 1:
+                raise ValueError(f"{name}: expected at least 1, got {size}")
+        if skip_every is not None and (not isinstance(skip_every, int) or skip_every < 1):
+            raise ValueError(f"skip_every: expected at least 1, or None for no skips, got {skip_every}")
+        probabilities = {
+            "dropout": dropout,
+            "recurrent_dropout": recurrent_dropout,
+            "block_dropout": block_dropout,
+        }
+        for name, p in probabilities.items():
+            if not 0 <= p < 1:
+                raise ValueError(f"{name}: expected a probability in [0, 1), got {p}")
+        if block_dropout and skip_every is None:
+            raise ValueError("block_dropout: only blocks with a skip connection can be dropped; give skip_every too")
+        if not math.isfinite(skip_scale):
+            raise ValueError(f"skip_scale: expected a finite number, got {skip_scale}")
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma: expected a share in [0, 1], got {gamma}")
+        if backend not in get_args(Backend):
+            raise ValueError(f"backend: expected one of {', '.join(map(repr, get_args(Backend)))}, got {backend!r}")
+        check_pattern(pattern)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.skip_every = skip_every
+        self.skip_scale = skip_scale
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.block_dropout = block_dropout
+        self.gamma = gamma
+        self.recompute = recompute
+        self.backend: Backend = backend
+        self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
+        self.activation = _activation(nonlinearity, pattern, hidden_size, device, dtype)
+        self.pattern: Pattern = getattr(self.activation, "pattern", pattern)
+        if backend in ("scan", "wavefront") and kernel_of(self.activation) is None:
+            raise ValueError(f"backend: {backend!r} does not know the derivative of {nonlinearity!r}; use 'auto'")
+        self.blocks = Blocks(num_layers, skip_every, same_width=input_size == hidden_size)
+        for i in range(num_layers):
+            shapes: dict[str, tuple[int, ...]] = {
+                f"weight_ih_l{i}": (hidden_size, hidden_size if i else input_size),
+                f"weight_hh_l{i}": (hidden_size, hidden_size),
+            }
+            if bias:
+                shapes[f"bias_l{i}"] = (hidden_size,)
+            for name, shape in shapes.items():
+                self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Normal weights with the gain that f needs, :math:`W_i` and :math:`U_i` sharing the variance by ``gamma``.
+
+        Biases are zero. For unit variance at every layer, skips included, see :func:`~bipolar.lsuv_rnn_`.
+        """
+        try:
+            scale = gain(self.activation, stacked=True)
+        except Exception:  # f cannot keep a variance, as tanh cannot; or is not a function of one unit
+            scale = 1.0
+        for u, w, b in self.layers():
+            nn.init.normal_(u, std=scale * math.sqrt((1 - self.gamma) / u.size(1)))
+            nn.init.normal_(w, std=scale * math.sqrt(self.gamma / w.size(1)))
+            if b is not None:
+                nn.init.zeros_(b)
+
+    def layers(self) -> Weights:
+        """For each layer its U, W and b."""
+        return [
+            (
+                getattr(self, f"weight_ih_l{i}"),
+                getattr(self, f"weight_hh_l{i}"),
+                getattr(self, f"bias_l{i}") if self.bias else None,
+            )
+            for i in range(self.num_layers)
+        ]
+
+    def forward(
+        self, input: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if isinstance(input, PackedSequence):
+            raise TypeError(
+                "input: a PackedSequence is not supported; pad the sequences and mask what follows their ends"
+            )
+        if input.ndim not in (2, 3) or input.size(-1) != self.input_size:
+            order = "batch, time" if self.batch_first else "time, batch"
+            raise ValueError(
+                f"input: expected ({order}, {self.input_size}) or (time, {self.input_size}), "
+                f"got shape {tuple(input.shape)}"
+            )
+        batched = input.ndim == 3
+        x, state, weights = under_autocast(input, state, self.layers())
+        x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
+        if not x.size(0):
+            raise ValueError(f"input: expected at least one time step, got shape {tuple(input.shape)}")
+        h = self._initial_state(x, state, batched)
+        noise = SILENCE
+        if self.training:
+            dice = Dice(generator, x.device)
+            x = dropped_out(x, self.dropout, dice)
+            noise = draw_noise(
+                x,
+                self.num_layers,
+                self.hidden_size,
+                self.blocks.count,
+                dice,
+                dropout=self.dropout,
+                recurrent_dropout=self.recurrent_dropout,
+                block_dropout=self.block_dropout,
+            )
+        with without_autocast(x):
+            output, h = self._run(x, h, weights, noise)
+        if not batched:
+            return output.squeeze(1), h.squeeze(1)
+        return output.transpose(0, 1) if self.batch_first else output, h
+
+    def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Noise) -> tuple[Tensor, Tensor]:
+        """All layers, on (time, batch, input_size): at once, or by groups of blocks that are computed anew later."""
+        run = self._runner(x, state, weights)
+        eager = not torch._C._are_functorch_transforms_active()  # which do not know how to compute anew
+        if not (self.recompute and torch.is_grad_enabled() and eager):
+            return run(x, state, weights, self.blocks, self.skip_scale, noise)
+        every, layers, steps = self.skip_every or 1, self.num_layers, len(x)
+        size = every * max(1, round(math.sqrt(layers) / every))
+        states = []
+        for low in range(0, layers, size):
+            high = min(low + size, layers)
+            blocks = Blocks(high - low, self.skip_every, same_width=low > 0 or self.blocks.same_width)
+            arguments = (
+                x,
+                state[low:high],
+                weights[low:high],
+                blocks,
+                self.skip_scale,
+                noise.within(low, high, every, layers, steps),
+            )
+            # a fast path draws no random numbers; what someone's own f does, nobody knows
+            own = run.func is reference.run
+            x, last = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=own)
+            states.append(last)
+        return x, torch.cat(states)
+
+    def _runner(self, x: Tensor, state: Tensor, weights: Weights) -> "partial[tuple[Tensor, Tensor]]":
+        """The backend for this input."""
+        kernel = kernel_of(self.activation)
+        if self.backend == "reference" or kernel is None or not is_eager(x, state, *weights[0]):
+            return partial(reference.run, f=self.activation)
+        wide = self.hidden_size >= WIDE if self.backend == "auto" else self.backend == "scan"
+        run = scan.run if wide else wavefront.run
+        if torch.compiler.is_compiling():
+            # a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
+            run = torch.compiler.disable(run)
+        return partial(run, kernel=kernel, sign=self._sign(x))
+
+    def _sign(self, x: Tensor) -> Tensor | None:
+        """The diagonal of S, if f is bipolar."""
+        if not isinstance(self.activation, ChannelActivation):
+            return None
+        return signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
+
+    @torch.no_grad()
+    def step(self, input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One time step without autograd or dropout, for generation.
+
+        Args:
+            input: (batch, input_size) or (input_size)
+            state: (num_layers, batch, hidden_size) or (num_layers, hidden_size). Default: zeros
+
+        Returns:
+            output, of shape (batch, hidden_size) or (hidden_size), and the new state
+
+        Examples::
+
+            >>> rnn = bipolar.StackedRNN(16, 32, num_layers=8)
+            >>> output, state = rnn.step(torch.randn(4, 16))
+            >>> output, state = rnn.step(torch.randn(4, 16), state)
+            >>> output.shape, state.shape
+            (torch.Size([4, 32]), torch.Size([8, 4, 32]))
+        """
+        if isinstance(input, PackedSequence):
+            raise TypeError("input: expected one time step, (batch, input_size), got a PackedSequence")
+        if input.ndim not in (1, 2) or input.size(-1) != self.input_size:
+            raise ValueError(
+                f"input: expected (batch, {self.input_size}) or ({self.input_size},), got shape {tuple(input.shape)}"
+            )
+        batched = input.ndim == 2
+        x, state, weights = under_autocast(input, state, self.layers())
+        x = x if batched else x.unsqueeze(0)
+        h = self._initial_state(x.unsqueeze(0), state, batched)
+        with without_autocast(x), evaluating(self.activation):
+            output, last = self._step(x, h, weights)
+        return (output, last) if batched else (output.squeeze(0), last.squeeze(1))
+
+    def _step(self, x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        kernel, sign, f = kernel_of(self.activation), self._sign(x), self.activation
+        if kernel is not None:
+            f = kernel.forward_ if sign is None else lambda z: kernel.forward_(z.mul_(sign)).mul_(sign)
+        block_input, past, states = x, h.unbind(0), []
+        for i, (u, w, b) in enumerate(weights):
+            if self.blocks.starts(i):
+                block_input = x
+            if len(x) == 1:  # matrix times vector: half the time
+                z = torch.mv(u, x[0]) if b is None else torch.addmv(b, u, x[0])
+                x = f(z.addmv_(w, past[i][0]).unsqueeze(0))
+            else:
+                x = f(torch.nn.functional.linear(x, u, b).addmm_(past[i], w.mT))
+            if self.blocks.has_skip(i):
+                x = x.add(block_input, alpha=self.skip_scale)
+            states.append(x)
+        return x, torch.stack(states)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Takes the parameters of an ``nn.RNN``, too, which has two biases a layer: it is their sum that acts."""
+        pairs = [(f"{prefix}bias_ih_l{i}", f"{prefix}bias_hh_l{i}") for i in range(self.num_layers)]
+        if self.bias and all(name in state_dict for pair in pairs for name in pair):
+            skips = any(self.blocks.has_skip(i) for i in range(self.num_layers))
+            if skips or type(self.activation) not in (nn.Tanh, nn.ReLU):
+                cast(list[str], args[-1]).append(
+                    "these are the parameters of an nn.RNN, which is a StackedRNN with skip_every=None and "
+                    f"nonlinearity='tanh' or 'relu'; here skip_every={self.skip_every}, activation={self.activation}"
+                )
+            for i, (ih, hh) in enumerate(pairs):
+                state_dict[f"{prefix}bias_l{i}"] = state_dict.pop(ih) + state_dict.pop(hh)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def to_torch(self) -> nn.RNN:
+        """The same as an ``nn.RNN``, which is a stack of tanh or ReLU layers without skips and dropout.
+
+        Examples::
+
+            >>> rnn = bipolar.StackedRNN(16, 32, num_layers=2, nonlinearity="relu", skip_every=None)
+            >>> rnn.to_torch()
+            RNN(16, 32, num_layers=2)
+        """
+        kinds = {nn.Tanh: "tanh", nn.ReLU: "relu"}
+        if type(self.activation) not in kinds:
+            raise ValueError(f"nonlinearity: an nn.RNN has tanh or relu, not {self.activation}; see bipolar.fold")
+        if any(self.blocks.has_skip(i) for i in range(self.num_layers)):
+            raise ValueError(f"skip_every: an nn.RNN has no skips, here skip_every={self.skip_every}")
+        for name in ("dropout", "recurrent_dropout"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: an nn.RNN has another kind of dropout; here it is {getattr(self, name)}")
+        like = cast(Tensor, self.weight_ih_l0)
+        rnn = nn.RNN(
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            kinds[type(self.activation)],
+            self.bias,
+            self.batch_first,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        state = dict(self.state_dict())
+        for i in range(self.num_layers if self.bias else 0):
+            state[f"bias_ih_l{i}"] = state.pop(f"bias_l{i}")
+            state[f"bias_hh_l{i}"] = torch.zeros_like(state[f"bias_ih_l{i}"])
+        rnn.load_state_dict(state)
+        return rnn.train(self.training)
+
+    def _initial_state(self, x: Tensor, state: Tensor | None, batched: bool) -> Tensor:
+        expected = (self.num_layers, x.size(1), self.hidden_size)
+        if state is None:
+            return x.new_zeros(expected)
+        shape = expected if batched else (self.num_layers, self.hidden_size)
+        if not isinstance(state, Tensor):
+            raise TypeError(f"state: expected a tensor, got {type(state).__name__}")
+        if state.dtype != x.dtype:
+            raise TypeError(f"state: expected {x.dtype} as the input is, got {state.dtype}")
+        if tuple(state.shape) != shape:
+            raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
+        return state.view(expected)
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
+        if self.nonlinearity is not None:
+            text += f", nonlinearity={self.nonlinearity}"
+        defaults: dict[str, Any] = {
+            "bias": True,
+            "batch_first": False,
+            "skip_every": 4,
+            "skip_scale": 0.99,
+            "dropout": 0.0,
+            "recurrent_dropout": 0.0,
+            "block_dropout": 0.0,
+            "gamma": 0.5,
+            "pattern": "alternate",
+            "recompute": False,
+            "backend": "auto",
+        }
+        return text + "".join(
+            f", {name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value
+        )
+
+
+def _activation(
+    nonlinearity: str | Callable[[Tensor], Tensor],
+    pattern: Pattern,
+    units: int,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> Callable[[Tensor], Tensor]:
+    """f on (batch, hidden_size); for a bipolar one by name, with this pattern."""
+    f: Callable[[Tensor], Tensor]
+    if isinstance(nonlinearity, str):
+        try:
+            made = get_activation(nonlinearity)
+        except ValueError as error:
+            raise ValueError(f"nonlinearity: {str(error).removeprefix('name: ')}") from None
+        if isinstance(made, ChannelActivation):
+            made.dim, made.pattern = -1, pattern
+        f = made.to(device=device, dtype=dtype)
+    elif isinstance(nonlinearity, type) or not callable(nonlinearity):
+        raise TypeError(f"nonlinearity: expected a name, a function or a module, got {nonlinearity!r}")
+    else:
+        f = nonlinearity
+    if isinstance(f, ChannelActivation) and f.dim not in (1, -1):
+        raise ValueError(f"nonlinearity: the units are in dimension -1, but this acts on dimension {f.dim}")
+    parameter = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+    like = torch.zeros(1, units, device=device, dtype=dtype) if parameter is None else parameter.new_zeros(1, units)
+    with torch.no_grad(), evaluating(f):
+        output = f(like)
+    if not isinstance(output, Tensor) or output.shape != like.shape:
+        raise ValueError(f"nonlinearity: expected a function that keeps the shape of its input, got {nonlinearity!r}")
+    return f

@@ -1,0 +1,6 @@
+"""Whether a bipolar network is a plain one with flipped weights: the sign symmetry, followed through a model."""
+
+from bipolar._symmetry.analysis import Analysis, analyse, symmetry
+from bipolar._symmetry.report import SymmetryReport, SymmetryRow
+
+__all__ = ["Analysis", "SymmetryReport", "SymmetryRow", "analyse", "symmetry"]

@@ -1,0 +1,45 @@
+"""What all figures share: colours, and files that are whole or not there. Needs matplotlib."""
+
+import io
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from bipolar._tools.files import replacing
+
+#: A colour for each role, from Okabe & Ito's palette, which colour-blind readers can tell apart.
+KEPT, FLIPPED = "#0072B2", "#D55E00"
+
+#: The same activation has the same colour everywhere; its bipolar version has it too, in dashes.
+ACTIVATION_COLORS = {"relu": "#0072B2", "elu": "#D55E00", "leaky_relu": "#009E73", "selu": "#CC79A7"}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes ``figure`` in the format that the suffix of ``path`` says, the same bytes for the same figure.
+
+    A file that is there already is replaced only once the new one is complete.
+    """
+    with replacing(path) as part:
+        _write(figure, part, path.suffix[1:], path.name)
+
+
+def as_svg(figure: Figure, salt: str) -> bytes:
+    """``figure`` as SVG, the same bytes for the same figure and salt."""
+    file = io.BytesIO()
+    _write(figure, file, "svg", salt)
+    return file.getvalue()
+
+
+def _write(figure: Figure, file: Path | io.BytesIO, kind: str, salt: str) -> None:
+    # A fixed salt and no date: otherwise every drawing of the same figure is another file.
+    with matplotlib.rc_context({"svg.hashsalt": salt}):
+        figure.savefig(file, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+
+
+def save_all(figure: Figure, stem: Path) -> list[Path]:
+    """Writes ``figure`` as ``stem.svg`` and ``stem.png`` and returns the paths."""
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")]
+    for path in paths:
+        save(figure, path)
+    return paths

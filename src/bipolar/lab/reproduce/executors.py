@@ -1,0 +1,132 @@
+"""Carrying out trials: one after another, in several processes, or on a Ray cluster."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from bipolar._tools.files import replacing
+from bipolar.lab.data import DataError
+from bipolar.lab.reproduce.display import Display
+from bipolar.lab.reproduce.trials import Trial, run
+
+#: Carries out trials, calling back after each.
+Executor: TypeAlias = Callable[[Sequence[Trial], Path | None, Callable[[Trial], None]], None]
+#: How often a trial whose process has died is taken up again, from its checkpoint.
+RETRIES = 3
+
+
+def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
+    """The default: in this process."""
+    with Display(trials, data_dir):
+        for trial in trials:
+            run(trial, data_dir, show=False)
+            done(trial)
+
+
+def in_processes(workers: int) -> Executor:
+    """In several processes of this machine, which share its cores."""
+
+    def execute(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
+        left, deaths = list(trials), 0
+        with Display(trials, data_dir):
+            while left:
+                try:
+                    _in_pool(left, min(workers, len(left)), data_dir, done)
+                except BrokenProcessPool:  # a worker was killed: those that it broke off have their checkpoints
+                    deaths += 1
+                    if deaths > RETRIES * len(trials):
+                        raise DataError(
+                            f"--workers {workers}: processes are killed again and again; try fewer"
+                        ) from None
+                left = [trial for trial in left if not trial.done]
+
+    return execute
+
+
+def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done: Callable[[Trial], None]) -> None:
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (threads, os.getpid())) as pool:
+        futures: dict[Future[None], Trial] = {pool.submit(run, trial, data_dir, False): trial for trial in trials}
+        waiting = set(futures)
+        try:
+            while waiting:
+                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+                    done(futures[future])
+        finally:
+            pool.shutdown(cancel_futures=True)  # what has begun ends, or has been told to stop
+
+
+def _begin(threads: int, parent: int) -> None:
+    """The start of a worker: it ends when its parent does, however that ends. A trial can be killed at any moment."""
+    torch.set_num_threads(threads)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def on_ray(address: str | None) -> Executor:
+    """On a Ray cluster, or a local one if there is no address: one task a trial.
+
+    A trial whose worker has died is taken up again; from its checkpoint, where the next worker sees the same files.
+    What a run leaves but for its checkpoints comes back to this machine.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise DataError("--ray needs ray: pip install 'bipolar[ray]'") from None
+
+    def execute(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
+        if not trials:
+            return
+        began = not ray.is_initialized()
+        if began:
+            ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+        try:
+            gpus = 1 if ray.cluster_resources().get("GPU") else 0
+            again: Any = [RuntimeError, OSError, MemoryError]  # not what is wrong with the configuration
+            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=again)(_files_of)
+            with Display(trials, data_dir):
+                waiting = {task.remote(_absolute(trial), data_dir and data_dir.absolute()): trial for trial in trials}
+                while waiting:
+                    (ready,), _ = ray.wait(list(waiting), num_returns=1)
+                    trial = waiting.pop(ready)
+                    _keep(ray.get(ready), trial.directory)
+                    done(trial)
+        finally:
+            if began:
+                ray.shutdown()
+
+    return execute
+
+
+def _absolute(trial: Trial) -> Trial:
+    return Trial(trial.config, trial.directory.absolute())
+
+
+def _files_of(trial: Trial, data_dir: Path | None) -> dict[str, bytes]:
+    """Runs a trial, and returns the files that it left, checkpoints and TensorBoard's aside."""
+    run(trial, data_dir, show=False)
+    paths = [path for path in trial.directory.rglob("*") if path.suffix in (".json", ".jsonl")]
+    return {str(path.relative_to(trial.directory)): path.read_bytes() for path in paths}
+
+
+def _keep(files: dict[str, Any], directory: Path) -> None:
+    """Writes the files of a trial, the result last: with it a trial counts as done."""
+    for name, content in sorted(files.items(), key=lambda entry: entry[0] == "result.json"):
+        if not (directory / name).exists():
+            with replacing(directory / name) as part:
+                part.write_bytes(content)

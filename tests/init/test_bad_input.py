@@ -1,0 +1,126 @@
+"""What LSUV cannot initialise is told apart by layer and reason, and left as it was; and the solver behind it."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import bipolar
+from bipolar._init.solver import UnsolvableError, solve
+from tests.init.test_lsuv import mlp
+
+
+class TestBadInput:
+    @pytest.fixture
+    def model(self) -> nn.Sequential:
+        return mlp(nn.ReLU(), nn.ReLU())
+
+    def refused(self, model: nn.Module, batch: Any, message: str, **options: Any) -> None:
+        before, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
+        with pytest.raises(bipolar.LSUVError, match=message):
+            bipolar.lsuv_(model, batch, **options)
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0, equal_nan=True)
+        assert [m.training for m in model.modules()] == flags
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_a_batch_that_is_not_finite(self, model: nn.Module, value: float) -> None:
+        x = torch.randn(8, 48)
+        x[3, 5] = value
+        self.refused(model, x, "batch: there is NaN or infinity in it")
+
+    def test_nan_after_a_layer(self, model: nn.Sequential) -> None:
+        model[2].bias.data[0] = math.nan
+        self.refused(model, torch.randn(8, 48), r"layer '2': its variance gives NaN or infinity")
+
+    def test_nan_before_a_layer(self, model: nn.Sequential) -> None:
+        model.insert(2, bipolar.Bipolar(lambda x: x / 0.0))
+        self.refused(model, torch.randn(8, 48), r"layer '3': there is NaN or infinity in its input")
+
+    def test_a_batch_without_variance(self) -> None:
+        model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Conv2d(1, 1, 1))
+        self.refused(
+            model, torch.ones(4, 1, 3, 3), r"layer '0': its output has no variance, because its input has none"
+        )
+
+    def test_a_dead_layer(self, model: nn.Sequential) -> None:
+        nn.init.zeros_(model[2].weight)
+        self.refused(model, torch.randn(8, 48), r"layer '2' is dead: its weight makes the same", orthogonal=False)
+        model[3] = nn.Threshold(1e30, 0.0)
+        self.refused(model, torch.randn(8, 48), r"layer '2': its variance is 0 at every scale: the layer is dead")
+
+    def test_nothing_to_initialise(self) -> None:
+        self.refused(
+            nn.Sequential(nn.ReLU()), torch.randn(2, 2), "model: there is no layer to initialise in Sequential"
+        )
+
+    def test_an_error_after_an_orthogonal_parametrisation(self) -> None:
+        layer = parametrizations.orthogonal(nn.Linear(16, 16))
+        weight = layer.weight.detach().clone()
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            bipolar.lsuv_(nn.Sequential(layer, nn.Linear(3, 3)), torch.randn(8, 16))
+        torch.testing.assert_close(layer.weight.detach(), weight)
+
+    def test_nothing_that_can_be_initialised(self) -> None:
+        model = nn.Sequential(nn.Linear(8, 8)).requires_grad_(False)
+        self.refused(model, torch.randn(4, 8), "model: no layer of it can be initialised: frozen")
+
+    def test_no_convergence(self, model: nn.Sequential) -> None:
+        nn.init.normal_(model[0].bias, std=3.0)
+        self.refused(
+            model,
+            torch.randn(64, 48),
+            r"layer '0': its variance did not come within 0.001 of 1 in \d+ rounds",
+            at="output",
+        )
+
+    def test_a_model_that_fails(self, model: nn.Sequential) -> None:
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            bipolar.lsuv_(nn.Sequential(model, nn.Linear(3, 3)), torch.randn(8, 48))
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"target": "mean"}, "target: expected 'variance' or 'second_moment', got 'mean'"),
+            ({"at": "input"}, "at: expected 'activation' or 'output', got 'input'"),
+            ({"tol": 0.0}, "tol: expected a positive number, got 0"),
+            ({"max_iter": 0}, "max_iter: expected at least 1, got 0"),
+        ],
+    )
+    def test_arguments(self, model: nn.Module, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            bipolar.lsuv_(model, torch.randn(8, 48), **options)
+
+
+class TestSolver:
+    @given(factor=st.floats(1e-8, 1e8), power=st.floats(0.8, 4.0), floor=st.floats(0.0, 0.9))
+    def test_finds_the_scale_of_any_power_above_a_floor(self, factor: float, power: float, floor: float) -> None:
+        solution = solve(lambda scale: floor + factor * scale**power, tol=1e-3, max_iter=40)
+        assert abs(solution.after - 1) <= 1e-5
+        assert solution.scale == pytest.approx(((1 - floor) / factor) ** (1 / power), rel=1e-3)
+
+    def test_a_line_needs_two_rounds(self) -> None:
+        assert solve(lambda scale: 7.3 * scale**2, tol=1e-3, max_iter=40).rounds == 2
+
+    @pytest.mark.parametrize("level", [0.5, 3.0])
+    def test_what_stays_away_from_1_is_unsolvable(self, level: float) -> None:
+        with pytest.raises(UnsolvableError, match="did not come within"):
+            solve(lambda scale: level, tol=1e-3, max_iter=40)
+
+
+def test_the_report_prints_as_a_table() -> None:
+    text = str(bipolar.lsuv_(mlp(nn.ReLU()), torch.randn(32, 48)))
+    title, _, header, rule, first, second = text.splitlines()
+    assert title == "variance, measured at the activation"
+    assert header.split() == ["layer", "kind", "before", "after", "scale", "rounds", "at", "note"]
+    assert set(rule) == {"-", " "}
+    assert first.split()[:2] == ["0", "Linear"]
+    assert second.split()[:2] == ["2", "Linear"]
