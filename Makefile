@@ -4,16 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test reproduce bench clean
+.PHONY: help setup test reproduce bench wheel clean
 
-help:
-	@echo "make setup      create .venv with the pinned versions of everything"
-	@echo "make test       formatting, linter, types, test suite"
-	@echo "make reproduce  the paper's tables and figures in miniature, into runs/quick"
-	@echo "make bench      measure speed and memory against plain PyTorch"
-	@echo "make clean      remove .venv, caches and builds, but not runs/"
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY)
+setup: $(READY) ## create .venv with the pinned versions of everything
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.version_info >= (3, 10) or sys.exit('bipolar needs Python 3.10 or newer; try make PYTHON=python3.12 ' + '$(MAKECMDGOALS)')"
@@ -22,16 +18,16 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[lab,dev]"
 	@touch $@
 
-test: setup
+test: setup ## formatting, linter, types, test suite
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile  # a thread for each process
 
-reproduce: setup
+reproduce: setup ## the paper's tables and figures in miniature, into runs/quick
 	@$(BIN)/bipolar reproduce
 
-bench: setup
+bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.activations
 	$(BIN)/python -m benchmarks.lsuv
 	$(BIN)/python -m benchmarks.rnn
@@ -39,5 +35,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m benchmarks.images
 
-clean:
+wheel: setup ## build the wheel into dist/
+	$(BIN)/python -m hatchling build -t wheel -d dist
+
+clean: ## remove .venv, caches and builds, but not runs/
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
