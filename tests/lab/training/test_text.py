@@ -22,6 +22,7 @@ from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.loop import Machine, read_metrics
 from bipolar.lab.training.runs import load_config
 from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, train_text
+from bipolar.models import CharRNN
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
 MODEL = TextModel(num_layers=4, hidden_size=16, dropout=0.1, recurrent_dropout=0.1, block_dropout=0.1)
@@ -70,6 +71,23 @@ def test_it_learns_and_leaves_what_it_should(finished: Path) -> None:
     assert len(list((finished / "checkpoints").glob("step-*.pt"))) == 2
     assert (finished / "checkpoints/best.pt").exists()
     assert list((finished / "tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize("pattern", ["alternate", "halves"])
+def test_a_bipolar_model_starts_as_the_plain_one_of_the_same_seed(pattern: Any) -> None:
+    def start(name: str) -> CharRNN:
+        torch.manual_seed(1)
+        return TextModel(8, 6, nonlinearity=name, pattern=pattern).build("abcde")
+
+    plain, flipped = start("elu"), start("belu")
+    for (u, w, _), (plain_u, plain_w, _) in zip(flipped.rnn.layers(), plain.rnn.layers(), strict=True):
+        for weight, other in ((u, plain_u), (w, plain_w)):  # the gains of the two differ, and LSUV sets them anew
+            torch.testing.assert_close(weight.abs() / weight.norm(), other.abs() / other.norm())
+            with torch.no_grad():
+                other.mul_(weight.norm() / other.norm())
+    tokens = torch.randint(5, (7, 3))
+    torch.testing.assert_close(plain(tokens)[0], flipped(tokens)[0])
+    assert not torch.allclose(plain(tokens)[1], flipped(tokens)[1])
 
 
 def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
+from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.moments import Statistic
-from bipolar._activations.patterns import Pattern
+from bipolar._activations.patterns import Pattern, signs
 from bipolar._init.stacked import Balance
 from bipolar._rnn import StackedRNN
 from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
@@ -94,9 +95,29 @@ class TextModel:
         options |= {name: options[name] or 0.0 for name in rates}
         gradient = options.pop("gradient")
         model = CharRNN(vocabulary, options.pop("hidden_size"), options.pop("num_layers"), **options)
+        _pair_with_plain(model)
         if gradient != "right":
             model.rnn = mistaken(cast(StackedRNN, model.rnn), gradient)
         return model
+
+
+@torch.no_grad()
+def _pair_with_plain(model: CharRNN) -> None:
+    """Flips signs of a fresh bipolar model, so that it computes the plain model of the same random numbers.
+
+    One start is as likely as the other. Two runs that differ in bipolarity alone then share their noise, and can be
+    compared in pairs. The gains of the two activations still differ; LSUV sets the scales.
+    """
+    activation = getattr(model.rnn, "activation", None)
+    if not isinstance(activation, ChannelActivation):
+        return
+    rnn = cast(StackedRNN, model.rnn)
+    sign = signs(rnn.hidden_size, activation.pattern)
+    for weight in (model.embedding, model.decoder.weight):
+        weight.mul_(sign)
+    for u, w, _ in rnn.layers():
+        for weight in (u, w):
+            weight.mul_(sign).mul_(sign[:, None])
 
 
 @dataclass(frozen=True)
