@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.graph import CodeGen
 
-from bipolar._activations.twins import Twin, of_call
+from bipolar._activations.recognition import Twin, of_call
 from bipolar._tools.state import tensors_in
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -59,7 +59,7 @@ def rewrite_(owner: nn.Module, calls: Sequence[Arguments], activations: Mapping[
 def check(owner: nn.Module, calls: Sequence[Arguments], count: int, twins: Iterable[Twin] = ()) -> None:
     """Raises a :class:`RewritingError` if a module cannot be written anew, or one of its activations not replaced."""
     for twin in twins:
-        if twin.name in ("prelu", "rrelu"):
+        if twin.has_state:
             raise RewritingError(f"it calls {twin.name} as a function, which is not the same as the module")
     _trace(owner, calls, count)
 

@@ -4,8 +4,8 @@ import copy
 
 from torch import nn
 
+from bipolar._activations.recognition import of_module
 from bipolar._activations.registry import name_of
-from bipolar._activations.twins import of_module
 from bipolar._rnn import StackedRNN
 
 _HOOKS = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bipolar._activations.twins import of_module
+from bipolar._activations.recognition import of_module
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.rules import ask_for_plus
 from bipolar._symmetry.solver import PLUS

@@ -18,7 +18,8 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from bipolar._activations.twins import Twin, of_call, of_module
+from bipolar._activations.catalogue import of_function
+from bipolar._activations.recognition import Twin, of_call, of_module
 from bipolar._init.follow import is_metadata
 from bipolar._symmetry import opaque, rules
 from bipolar._symmetry.solver import PLUS, Constraints
@@ -363,7 +364,9 @@ def _is_an_activation(frame: _Frame, output: Any) -> bool:
 
 
 def _is_known(func: Callable[..., Any]) -> bool:
-    """Whether it is a function of torch or of this library, so that its name tells what it does."""
+    """Whether it is a function of torch, this library or the catalogue, so that its name tells what it does."""
+    if of_function(func) is not None:
+        return True
     home = getattr(func, "__module__", None) or "torch"
     if home.startswith("torch._ops."):
         return home == "torch._ops.aten"
