@@ -87,7 +87,8 @@ def test_moments_against_sampling(name: str, std: float) -> None:
 def test_hardsigmoid_in_closed_form() -> None:
     """x / 6 + 1 / 2 up to 6 standard deviations, where a sample has no values."""
     ours = bipolar.moments("hardsigmoid", 0.5)
-    assert ours == pytest.approx((1 / 2, 1 / 144, 1 / 144 + 1 / 4, 1 / 36), abs=1e-9)
+    expected = (1 / 2, 1 / 144, 1 / 144 + 1 / 4, 1 / 36)
+    assert ours == pytest.approx(expected, abs=1e-8)  # torch has the slope 1/6 in single precision
 
 
 @pytest.mark.parametrize("keep", ["variance", "second_moment"])

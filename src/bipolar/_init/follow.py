@@ -8,7 +8,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 import bipolar.functional as F
-from bipolar._activations.catalogue import of_function
+from bipolar._activations.catalogue import of_class, of_function
 
 _DROPOUTS: frozenset[Any] = frozenset(
     (
@@ -72,11 +72,13 @@ def as_activation(
 ) -> Callable[[Tensor], Tensor] | None:
     """The call as a function of ``tensor`` alone, if it is an activation that can have unit variance; else None."""
     if func is F.bipolar:
-        known = is_unbounded(args[0] if args else kwargs["f"])
+        f = args[0] if args else kwargs["f"]
+        entry = of_class(type(f))
+        follows = is_unbounded(f) if entry is None else entry.unit_variance(**entry.options_of_module(f))
     else:
         entry = of_function(func)
-        known = entry is not None and entry.unit_variance(**entry.options_of_call(args, kwargs))
-    return as_function(func, args, kwargs, tensor) if known else None
+        follows = entry is not None and entry.unit_variance(**entry.options_of_call(args, kwargs))
+    return as_function(func, args, kwargs, tensor) if follows else None
 
 
 def as_function(
