@@ -58,7 +58,7 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
 def overridable(function: Function) -> Function:
-    """Lets ``__torch_function__`` of tensor subclasses and modes see the call, as they see torch's own functions."""
+    """Shows calls of a function to ``__torch_function__`` of tensor subclasses and modes, as torch does its own."""
 
     @wraps(function)
     def wrapper(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -360,7 +360,7 @@ def _by_formula(f: Callable[[Tensor], Tensor], input: Tensor, inplace: bool, dim
 
 
 def _owns_its_memory(input: Tensor) -> bool:
-    """Whether it is not a view: torch refuses to overwrite some views, and has to do so before anything is written."""
+    """Whether the input is not a view: torch has to refuse to overwrite some views before anything is written."""
     return input._base is None
 
 
@@ -371,7 +371,7 @@ def _signs_like(input: Tensor, channel_dim: int, pattern: Pattern) -> Tensor:
 
 
 def _check(input: Tensor, dim: int, pattern: Pattern = "alternate", inplace: bool = False) -> int:
-    """The channel dimension, counted from the front, of a call whose arguments are in order."""
+    """Checks the arguments of a call; returns the channel dimension, counted from the front."""
     check_pattern(pattern)
     if not input.is_floating_point():
         raise TypeError(

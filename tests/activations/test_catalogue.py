@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bipolar._activations import catalogue, registry
 from bipolar._activations.catalogue import ENTRIES, Entry, always
 from bipolar._activations.kernels import Kernel
 from bipolar._activations.recognition import kernel_of
+from bipolar.models import CharRNN
 
 #: Arguments that have no default.
 MODULE_ARGUMENTS: dict[str, dict[str, Any]] = {"threshold": {"threshold": 0.1, "value": 0.0}}
@@ -54,6 +56,8 @@ def names(entry: Entry) -> None:
         module, x = bipolar.get_activation(entry.bipolar_name, dim=0, pattern="halves").eval(), torch.randn(4, 3)
         torch.testing.assert_close(module(x), F.bipolar(plain(entry), x, 0, "halves"))
         assert registry.name_of(module) == entry.bipolar_name
+        converted = bipolar.convert(nn.Sequential(bipolar.StackedRNN(4, 6, 2, entry.name)))
+        assert converted[0].nonlinearity == entry.bipolar_name
 
 
 def conversion_of_modules(entry: Entry) -> None:
@@ -214,6 +218,16 @@ def test_facts_on_hardtanh_depend_on_its_bounds(
     signed = nn.Sequential(nn.Linear(6, 8), bipolar.BReLU(dim=-1), *list(model)[1:])
     assert bipolar.symmetry(signed, x).holds == odd
     assert (next(iter(bipolar.lsuv_(model, x))).at != "output") == unit_variance
+
+
+def test_a_converted_model_is_saved_with_the_name_of_its_bipolar_activation(tmp_path: Path) -> None:
+    """One without a module of its own, in which the plain one is still found."""
+    model = bipolar.convert(CharRNN("abc", 8, 4, nonlinearity="mish")).eval()
+    model.save_pretrained(tmp_path)
+    loaded = CharRNN.from_pretrained(tmp_path).eval()
+    assert loaded.rnn.nonlinearity == "bmish"
+    x = torch.tensor([[0, 1, 2]])
+    assert torch.equal(loaded(x)[0], model(x)[0])
 
 
 def test_every_public_activation_is_in_the_catalogue() -> None:

@@ -1,12 +1,12 @@
-r"""S f(S x) at the cost of f: one new tensor in each direction, one tensor kept for the backward pass.
+r"""Kernels of activations, and S f(S x) at the cost of f: one new tensor in each direction, one kept for backward.
 
 The plain formula ``sign * f(sign * x)`` allocates three tensors on the way forward and three on the way back, and for
 large inputs the allocations cost more than the arithmetic. Here the signs are flipped in place, in the tensor that is
 needed anyway. Everything is built from torch's own kernels, so it runs on every device and dtype that torch does, and
 agrees with torch at infinities and kinks.
 
-What is kept for the backward pass is what torch's own activation keeps: the output of a ReLU and of an in-place call,
-else the input. So the output may be changed in place wherever that of the plain activation may.
+The backward pass keeps the same tensor as torch's own activation: the output of a ReLU and of an in-place call, else
+the input. So the output may be changed in place wherever that of the plain activation may.
 """
 
 import math
@@ -135,9 +135,9 @@ SMALL = 2**16
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether the functions below can work on ``tensor`` and pay, rather than the plain formula.
+    """Whether the functions below can work on ``tensor``, and are faster than the plain formula.
 
-    That is in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
+    They are in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
     ``torch.func`` at work, on this tensor or another. ``torch.compile`` fuses the formula by itself.
     """
     return not (

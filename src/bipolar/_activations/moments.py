@@ -1,8 +1,8 @@
-r"""What an activation makes of a normal input, and the weight gain that it therefore needs.
+r"""Moments of an activation under a normal input, and the weight gain that follows from them.
 
 A layer with weights of variance :math:`g^2 / \text{fan\_in}`, fed with zero-mean inputs of unit variance, hands
-:math:`\mathcal{N}(0, g^2)` to its activation. :func:`moments` says what comes out; :func:`gain` which :math:`g` brings
-out what went in.
+:math:`\mathcal{N}(0, g^2)` to its activation. :func:`moments` describes the output; :func:`gain` finds the :math:`g`
+that keeps its variance, or its second moment, at 1.
 """
 
 import copy
