@@ -44,10 +44,6 @@ class Twin:
     def inplace(self) -> bool:
         return bool(self.options.get("inplace"))
 
-    @property
-    def label(self) -> str:
-        return self.name if self.channels is None else f"bipolar {self.name}"
-
     def plain(self) -> nn.Module:
         """The plain version, as a module."""
         if self.f is not None:
@@ -90,7 +86,7 @@ class Twin:
         return entry is not None and not {"weight", "training"}.isdisjoint(entry.arguments)
 
 
-def of_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Twin | None:
+def twin_of_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Twin | None:
     """The activation that a function of torch or of this library computes, if it has a bipolar version."""
     if function == "bipolar":
         values = dict(zip(("f", "input", "dim", "pattern"), args, strict=False)) | kwargs
@@ -110,7 +106,7 @@ def of_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Twi
     return Twin(entry.name, options, channels) if entry.relu_family(**options) else None
 
 
-def of_module(module: nn.Module) -> Twin | None:
+def twin_of_module(module: nn.Module) -> Twin | None:
     """The activation that a module is, if it has a bipolar version; classes derived from others' are unknown."""
     if isinstance(module, Bipolar):
         return Twin(type(module.f).__name__, {}, (module.dim, module.pattern), module.f)

@@ -9,7 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.patterns import Pattern, check_pattern
-from bipolar._activations.recognition import Twin, of_module, resembles_activation
+from bipolar._activations.recognition import Twin, resembles_activation, twin_of_module
 from bipolar._activations.registry import get_activation
 from bipolar._rewrite.comparing import difference, outputs_of
 from bipolar._rewrite.functional_calls import RewritingError, check, rewrite_
@@ -239,10 +239,10 @@ class _Conversion:
             if module in self._done:
                 continue
             if isinstance(module, StackedRNN):
-                twin = of_module(module.activation) if isinstance(module.activation, nn.Module) else None
+                twin = twin_of_module(module.activation) if isinstance(module.activation, nn.Module) else None
                 self._done.add(module.activation)  # type: ignore[arg-type]
             else:
-                twin = of_module(module)
+                twin = twin_of_module(module)
             mapped = self.activations != "auto" and type(module) in self.activations
             if twin is None and not mapped:
                 self._left_alone(name, module)

@@ -5,7 +5,7 @@ import copy
 from torch import nn
 
 from bipolar._activations.modules import Bipolar
-from bipolar._activations.recognition import of_module
+from bipolar._activations.recognition import twin_of_module
 from bipolar._activations.registry import name_of
 from bipolar._rnn import StackedRNN
 
@@ -52,7 +52,7 @@ def remember_activation(model: nn.Module) -> None:
     """Has the configuration that a model is saved with tell the activation that it has now, where there is one."""
     config = getattr(model, "_hub_mixin_config", None)
     inner = {id(module.f) for module in model.modules() if isinstance(module, Bipolar)}
-    names = {name_of(m) for m in model.modules() if of_module(m) is not None and id(m) not in inner}
+    names = {name_of(m) for m in model.modules() if twin_of_module(m) is not None and id(m) not in inner}
     for key in ("activation", "nonlinearity"):
         if isinstance(config, dict) and key in config and len(names) == 1:
             config[key] = names.pop()
