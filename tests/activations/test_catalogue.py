@@ -18,7 +18,7 @@ from bipolar._activations.recognition import kernel_of
 from bipolar.models import CharRNN
 
 #: Arguments that have no default.
-MODULE_ARGUMENTS: dict[str, dict[str, Any]] = {"threshold": {"threshold": 0.1, "value": 0.0}}
+MODULE_ARGUMENTS: dict[str, dict[str, Any]] = {"threshold": {"threshold": 0.25, "value": 0.0}}
 FUNCTION_ARGUMENTS = MODULE_ARGUMENTS | {"prelu": {"weight": torch.tensor([0.25])}}
 
 
@@ -160,6 +160,15 @@ def facts(entry: Entry) -> None:
         assert entry.unit_variance()
 
 
+def kinks(entry: Entry) -> None:
+    """The integrals are as exact as if they were split all over."""
+    everywhere = [i / 4 for i in range(-24, 25)]
+    for activation in versions(entry):
+        for std in (0.7, 1.3, 5.0):
+            expected = bipolar.moments(activation, std, kinks=everywhere)
+            assert bipolar.moments(activation, std) == pytest.approx(expected, abs=1e-6, rel=1e-6)
+
+
 def every(_: Entry) -> bool:
     return True
 
@@ -180,6 +189,7 @@ CHECKS: dict[Callable[[Entry], None], Callable[[Entry], bool]] = {
     stack: keeps_shape,
     kernel: lambda entry: entry.kernel is not None,
     facts: keeps_shape,
+    kinks: every,
 }
 
 

@@ -28,6 +28,10 @@ def never(**_: Any) -> bool:
     return False
 
 
+def at_zero(**_: Any) -> tuple[float, ...]:
+    return (0.0,)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One activation, plain and bipolar.
@@ -52,6 +56,8 @@ class Entry:
     odd: Callable[..., bool] = never
     #: whether its output can have unit variance: not if it is bounded closely
     unit_variance: Callable[..., bool] = always
+    #: where f or its derivative jumps, whatever the sign
+    kinks: Callable[..., tuple[float, ...]] = at_zero
     #: the plain kernel for the fast paths of :class:`~bipolar.StackedRNN`, from the options
     kernel: Callable[..., Kernel] | None = None
     #: whether the module has a default for all its options, so that a name is enough to make one
@@ -129,6 +135,10 @@ def _starts_at_zero(min_val: float = -1.0, **_: Any) -> bool:
     return min_val == 0
 
 
+def _at_lambda(lambd: float = 0.5, **_: Any) -> tuple[float, ...]:
+    return (lambd,)
+
+
 def _is_wide(min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> bool:
     return max_val - min_val > 2  # the largest variance between two bounds is a quarter of their squared distance
 
@@ -155,7 +165,7 @@ for _entry in (
         kernel=lambda alpha=1.0, **_: kernels.fast_elu(alpha),
     ),
     Entry("gelu", nn.GELU, tF.gelu, ("approximate",), modules.BGELU, F.bgelu, relu_family=always),
-    Entry("hardswish", nn.Hardswish, tF.hardswish, ("inplace",), relu_family=always),
+    Entry("hardswish", nn.Hardswish, tF.hardswish, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 3.0)),
     Entry(
         "leaky_relu",
         nn.LeakyReLU,
@@ -178,7 +188,7 @@ for _entry in (
         relu_family=always,
         kernel=lambda **_: kernels.relu(),
     ),
-    Entry("relu6", nn.ReLU6, tF.relu6, ("inplace",), relu_family=always),
+    Entry("relu6", nn.ReLU6, tF.relu6, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 6.0)),
     Entry(
         "rrelu",
         nn.RReLU,
@@ -211,19 +221,27 @@ for _entry in (
         relu_family=_starts_at_zero,
         odd=_is_symmetric,
         unit_variance=_is_wide,
+        kinks=lambda min_val=-1.0, max_val=1.0, **_: (min_val, max_val),
     ),
     # odd: the bipolar version is the same function
-    Entry("hardshrink", nn.Hardshrink, tF.hardshrink, ("lambd",), odd=always),
+    Entry("hardshrink", nn.Hardshrink, tF.hardshrink, ("lambd",), odd=always, kinks=_at_lambda),
     Entry("identity", nn.Identity, None, odd=always),
-    Entry("softshrink", nn.Softshrink, tF.softshrink, ("lambd",), odd=always),
+    Entry("softshrink", nn.Softshrink, tF.softshrink, ("lambd",), odd=always, kinks=_at_lambda),
     Entry("softsign", nn.Softsign, tF.softsign, odd=always, unit_variance=never),
     Entry("tanh", nn.Tanh, torch.tanh, odd=always, unit_variance=never, kernel=lambda **_: kernels.tanh()),
     Entry("tanhshrink", nn.Tanhshrink, tF.tanhshrink, odd=always),
     # neither odd nor of the family
-    Entry("hardsigmoid", nn.Hardsigmoid, tF.hardsigmoid, ("inplace",), unit_variance=never),
+    Entry("hardsigmoid", nn.Hardsigmoid, tF.hardsigmoid, ("inplace",), unit_variance=never, kinks=lambda **_: (3.0,)),
     Entry("logsigmoid", nn.LogSigmoid, tF.logsigmoid),
     Entry("sigmoid", nn.Sigmoid, torch.sigmoid, unit_variance=never),
-    Entry("threshold", nn.Threshold, tF.threshold, ("threshold", "value", "inplace"), has_defaults=False),
+    Entry(
+        "threshold",
+        nn.Threshold,
+        tF.threshold,
+        ("threshold", "value", "inplace"),
+        kinks=lambda threshold=0.0, **_: (threshold,),
+        has_defaults=False,
+    ),
     # relatives, which mix channels
     Entry("crelu", relatives.CReLU, F.crelu, ("f",)),
     Entry("oplu", relatives.OPLU, F.oplu),
