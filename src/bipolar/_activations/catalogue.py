@@ -50,7 +50,7 @@ class Entry:
     #: None: :class:`~bipolar.Bipolar` around the plain module
     bipolar_module: type[ChannelActivation] | None = None
     bipolar_function: Callable[..., Tensor] | None = None
-    #: whether it treats + and - differently, so that :func:`~bipolar.convert` replaces it by its bipolar version
+    #: whether it belongs to the ReLU family, which :func:`~bipolar.convert` replaces by bipolar versions
     relu_family: Callable[..., bool] = never
     #: whether f(-x) = -f(x)
     odd: Callable[..., bool] = never
@@ -73,7 +73,7 @@ class Entry:
         return self.bipolar_module or self._wrapped
 
     def _wrapped(self, *, dim: int = 1, pattern: Pattern = "alternate", **options: Any) -> Bipolar:
-        if "inplace" in self.arguments:  # Bipolar has a copy for it
+        if "inplace" in self.arguments:  # Bipolar calls it on a copy
             options["inplace"] = False
         return Bipolar(self.module(**options), dim, pattern)
 
