@@ -57,8 +57,8 @@ SELU_SCALE = 1.0507009873554804934193349852946
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
-def _overridable(function: Function) -> Function:
-    """Lets ``__torch_function__`` of tensor subclasses and modes see the call, as they see torch's own functions."""
+def overridable(function: Function) -> Function:
+    """Shows calls of a function to ``__torch_function__`` of tensor subclasses and modes, as torch does its own."""
 
     @wraps(function)
     def wrapper(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -100,7 +100,7 @@ def bipolar(
     return sign.to(output.dtype) * output  # autocast may have changed it
 
 
-@_overridable
+@overridable
 def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar ReLU: :math:`\max(x, 0)` on kept and :math:`\min(x, 0)` on flipped channels.
 
@@ -118,7 +118,7 @@ def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_formula(tF.relu, input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def belu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -135,7 +135,7 @@ def belu(
     return _by_kernel(kernels.elu(float(alpha)), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bleaky_relu(
     input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -152,7 +152,7 @@ def bleaky_relu(
     return _by_kernel(kernels.leaky_relu(float(negative_slope)), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bprelu(input: Tensor, weight: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar PReLU: Leaky ReLU with the slopes :math:`a` = ``weight``, one for all channels or one for each.
 
@@ -178,7 +178,7 @@ def bprelu(input: Tensor, weight: Tensor, *, dim: int = 1, pattern: Pattern = "a
     return bipolar(prelu, input, dim, pattern)
 
 
-@_overridable
+@overridable
 def brrelu(
     input: Tensor,
     lower: float = 1.0 / 8,
@@ -207,7 +207,7 @@ def brrelu(
     return _by_formula(lambda u: tF.rrelu(u, lower, upper, training=True), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bselu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar SELU: :math:`S f(S x)` with the scaled ELU,
     :math:`f(x) = 1.0507\,\text{ELU}_{1.6733}(x)`.
@@ -223,7 +223,7 @@ def bselu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_kernel(kernels.elu(SELU_ALPHA, SELU_SCALE), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bcelu(
     input: Tensor, alpha: float = 1.0, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -242,7 +242,7 @@ def bcelu(
     return _by_kernel(kernels.elu(float(alpha), 1.0, 1.0 / float(alpha)), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bgelu(
     input: Tensor,
     approximate: Literal["none", "tanh"] = "none",
@@ -263,7 +263,7 @@ def bgelu(
     return _by_kernel(kernels.gelu(approximate), input, False, dim, pattern)
 
 
-@_overridable
+@overridable
 def bsilu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Bipolar SiLU: :math:`S f(S x)` with :math:`f(x) = x \sigma(x)`.
 
@@ -278,7 +278,7 @@ def bsilu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     return _by_kernel(kernels.silu(), input, inplace, dim, pattern)
 
 
-@_overridable
+@overridable
 def bsoftplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, dim: int = 1, pattern: Pattern = "alternate"
 ) -> Tensor:
@@ -296,7 +296,7 @@ def bsoftplus(
     return bipolar(lambda u: tF.softplus(u, beta, threshold), input, dim, pattern)
 
 
-@_overridable
+@overridable
 def oplu(input: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tensor:
     r"""Orthogonal permutation linear unit: sorts pairs of channels, :math:`(\max(x_i, x_j), \min(x_i, x_j))`.
 
@@ -320,7 +320,7 @@ def oplu(input: Tensor, *, dim: int = 1, pattern: Pattern = "alternate") -> Tens
     return output
 
 
-@_overridable
+@overridable
 def crelu(input: Tensor, f: Callable[[Tensor], Tensor] = tF.relu, *, dim: int = 1) -> Tensor:
     r"""Concatenated ReLU: :math:`(f(x), f(-x))`, along ``dim``.
 
@@ -360,7 +360,7 @@ def _by_formula(f: Callable[[Tensor], Tensor], input: Tensor, inplace: bool, dim
 
 
 def _owns_its_memory(input: Tensor) -> bool:
-    """Whether it is not a view: torch refuses to overwrite some views, and has to do so before anything is written."""
+    """Whether the input is not a view: torch has to refuse to overwrite some views before anything is written."""
     return input._base is None
 
 
@@ -371,7 +371,7 @@ def _signs_like(input: Tensor, channel_dim: int, pattern: Pattern) -> Tensor:
 
 
 def _check(input: Tensor, dim: int, pattern: Pattern = "alternate", inplace: bool = False) -> int:
-    """The channel dimension, counted from the front, of a call whose arguments are in order."""
+    """Checks the arguments of a call; returns the channel dimension, counted from the front."""
     check_pattern(pattern)
     if not input.is_floating_point():
         raise TypeError(

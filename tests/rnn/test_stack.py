@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
-from bipolar._rnn.derivative import kernel_of
+from bipolar._activations.recognition import kernel_of
 from bipolar.lab import depth
 
 FAST = ["relu", "brelu", "elu", "belu", "leaky_relu", "bleaky_relu", "selu", "bselu", "celu", "bcelu", "tanh"]

@@ -1,4 +1,4 @@
-"""What all activation modules share that treat their channels differently."""
+"""The base class of activation modules that treat their channels differently."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from bipolar._activations.patterns import Pattern, check_pattern
 
 
 class ChannelActivation(nn.Module):
-    """What the modules share: where the channels are, and which of them are flipped."""
+    """An activation module that knows its channel dimension and the pattern of flipped channels."""
 
     #: The attributes that the representation shows first.
     shown: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
-r"""S f(S x) at the cost of f: one new tensor in each direction, one tensor kept for the backward pass.
+r"""Kernels of activations, and S f(S x) at the cost of f: one new tensor in each direction, one kept for backward.
 
 The plain formula ``sign * f(sign * x)`` allocates three tensors on the way forward and three on the way back, and for
 large inputs the allocations cost more than the arithmetic. Here the signs are flipped in place, in the tensor that is
 needed anyway. Everything is built from torch's own kernels, so it runs on every device and dtype that torch does, and
 agrees with torch at infinities and kinks.
 
-What is kept for the backward pass is what torch's own activation keeps: the output of a ReLU and of an in-place call,
-else the input. So the output may be changed in place wherever that of the plain activation may.
+The backward pass keeps the same tensor as torch's own activation: the output of a ReLU and of an in-place call, else
+the input. So the output may be changed in place wherever that of the plain activation may.
 """
 
 import math
@@ -69,6 +69,42 @@ def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Kernel:
     )
 
 
+#: So many elements cost less than the launch of six kernels instead of one.
+FEW = 2**12
+
+
+def fast_elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Kernel:
+    """As :func:`elu`, but with a ``forward_`` twice as fast on a CPU: torch's exp2 is, against its expm1.
+
+    The difference to torch's ELU is a rounding error of the order of alpha's, not of the result's: for an alpha of 1
+    less than 2e-7.
+    """
+    kernel = elu(alpha, scale, input_scale)
+    if alpha * scale > 2:
+        return kernel
+
+    def forward_(u: Tensor) -> Tensor:
+        if u.device.type != "cpu" or u.dtype not in (torch.float32, torch.float64) or u.numel() < FEW:
+            return kernel.forward_(u)
+        negative = torch.clamp_max(u, 0).mul_(input_scale * math.log2(math.e)).exp2_().sub_(1)
+        u.clamp_min_(0)
+        if scale != 1:
+            u.mul_(scale)
+        return u.add_(negative, alpha=alpha * scale)
+
+    return kernel._replace(forward_=forward_)
+
+
+def tanh() -> Kernel:
+    return Kernel(
+        forward=torch.tanh,
+        forward_=torch.tanh_,
+        backward=lambda grad, u, _: aten.tanh_backward.default(grad, u),
+        backward_=lambda grad, u, _: aten.tanh_backward.grad_input(grad, u, grad_input=u),
+        output_suffices=True,
+    )
+
+
 def gelu(approximate: str) -> Kernel:
     backward, backward_ = aten.gelu_backward.default, aten.gelu_backward.grad_input
     return Kernel(
@@ -99,9 +135,9 @@ SMALL = 2**16
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether the functions below can work on ``tensor`` and pay, rather than the plain formula.
+    """Whether the functions below can work on ``tensor``, and are faster than the plain formula.
 
-    That is in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
+    They are in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
     ``torch.func`` at work, on this tensor or another. ``torch.compile`` fuses the formula by itself.
     """
     return not (

@@ -1,8 +1,8 @@
-r"""What an activation makes of a normal input, and the weight gain that it therefore needs.
+r"""Moments of an activation under a normal input, and the weight gain that follows from them.
 
 A layer with weights of variance :math:`g^2 / \text{fan\_in}`, fed with zero-mean inputs of unit variance, hands
-:math:`\mathcal{N}(0, g^2)` to its activation. :func:`moments` says what comes out; :func:`gain` which :math:`g` brings
-out what went in.
+:math:`\mathcal{N}(0, g^2)` to its activation. :func:`moments` describes the output; :func:`gain` finds the :math:`g`
+that keeps its variance, or its second moment, at 1.
 """
 
 import copy
@@ -14,7 +14,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from bipolar._activations.catalogue import of_class, of_function
 from bipolar._activations.channelwise import ChannelActivation
+from bipolar._activations.modules import Bipolar
 from bipolar._activations.registry import get_activation
 
 Activation: TypeAlias = str | Callable[[Tensor], Tensor]
@@ -35,7 +37,7 @@ class Moments(NamedTuple):
     derivative_second_moment: float
 
 
-def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,)) -> Moments:
+def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] | None = None) -> Moments:
     r"""Moments of :math:`f(x)` for :math:`x \sim \mathcal{N}(0, \text{std}^2)`, by quadrature, to 1e-6.
 
     Args:
@@ -43,7 +45,8 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,))
             bipolar function needs its channels in dimension 1 or -1; a module may have them anywhere. Randomness and
             dropout are switched off.
         std: the standard deviation of the input. Default: 1.0
-        kinks: where f or its derivative jumps; the integral is split there. Default: at 0
+        kinks: where f or its derivative jumps; the integral is split there. Default: known for the activations of
+            torch and of this library, at 0 for all else
 
     Examples::
 
@@ -53,7 +56,7 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,))
     _check_positive("std", std)
     function, channels = _elementwise(f)
     with torch.inference_mode(False), torch.device("cpu"):
-        z, weight = _quadrature(std, tuple(kinks))
+        z, weight = _quadrature(std, _known_kinks(function) if kinks is None else tuple(kinks))
     with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
         x = (std * z).unsqueeze(1).repeat(1, channels).requires_grad_()
         output = function(x * 1)  # not the leaf itself: f may work in place
@@ -69,7 +72,7 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] = (0.0,))
 
 
 def gain(
-    f: Activation, keep: Statistic = "variance", *, stacked: bool = False, kinks: Iterable[float] = (0.0,)
+    f: Activation, keep: Statistic = "variance", *, stacked: bool = False, kinks: Iterable[float] | None = None
 ) -> float:
     r"""The weight gain that an activation needs.
 
@@ -87,7 +90,7 @@ def gain(
         f: an activation, plain or bipolar: a name, a function or a module
         keep: ``"variance"`` or ``"second_moment"``. Default: ``"variance"``
         stacked: whether the input is f's own output. Default: ``False``
-        kinks: where f or its derivative jumps. Default: at 0
+        kinks: where f or its derivative jumps. Default: as for :func:`moments`
 
     Examples::
 
@@ -97,7 +100,7 @@ def gain(
         (1.0, 0.75)
     """
     check_statistic("keep", keep)
-    kinks = tuple(kinks)
+    kinks = None if kinks is None else tuple(kinks)
 
     def excess(log_std: float) -> float:
         return float(getattr(moments(f, math.exp(log_std), kinks=kinks), keep)) - 1.0
@@ -127,6 +130,17 @@ def _elementwise(f: Activation) -> tuple[Callable[[Tensor], Tensor], int]:
         f.dim = 1
     slopes = getattr(f, "num_parameters", 1)
     return f, slopes if slopes > 1 else 2
+
+
+def _known_kinks(f: Callable[[Tensor], Tensor]) -> tuple[float, ...]:
+    """The kinks of an activation, those of the flipped units among them."""
+    if isinstance(f, Bipolar):
+        return _known_kinks(f.f)
+    entry = of_class(type(f)) or of_function(f)
+    if entry is None:
+        return (0.0,)
+    kinks = entry.kinks(**(entry.options_of_module(f) if isinstance(f, nn.Module) else {}))
+    return (*kinks, *(-kink for kink in kinks))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Which units of a layer are flipped.
+"""Patterns of signs: the units of a layer that are flipped.
 
 A pattern is a diagonal matrix S of signs, one for each channel: +1 for a unit that keeps the activation f(x), -1 for
 a flipped one, which has -f(-x) instead.

@@ -6,38 +6,19 @@ from typing import Any
 
 from torch import nn
 
-from bipolar._activations import modules, relatives
+from bipolar._activations.catalogue import ENTRIES
 from bipolar._activations.channelwise import ChannelActivation
+from bipolar._activations.modules import Bipolar
 
-_factories: dict[str, Callable[..., nn.Module]] = {
-    # plain
-    "celu": nn.CELU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "identity": nn.Identity,
-    "leaky_relu": nn.LeakyReLU,
-    "prelu": nn.PReLU,
-    "relu": nn.ReLU,
-    "rrelu": nn.RReLU,
-    "selu": nn.SELU,
-    "silu": nn.SiLU,
-    "softplus": nn.Softplus,
-    "tanh": nn.Tanh,
-    # bipolar
-    "bcelu": modules.BCELU,
-    "belu": modules.BELU,
-    "bgelu": modules.BGELU,
-    "bleaky_relu": modules.BLeakyReLU,
-    "bprelu": modules.BPReLU,
-    "brelu": modules.BReLU,
-    "brrelu": modules.BRReLU,
-    "bselu": modules.BSELU,
-    "bsilu": modules.BSiLU,
-    "bsoftplus": modules.BSoftplus,
-    # relatives
-    "crelu": relatives.CReLU,
-    "oplu": relatives.OPLU,
-}
+#: The names that users have registered; they go before those of the catalogue.
+_registered: dict[str, Callable[..., nn.Module]] = {}
+
+
+def _factories() -> dict[str, Callable[..., nn.Module]]:
+    entries = [entry for entry in ENTRIES.values() if entry.has_defaults]
+    plain = {entry.name: entry.module for entry in entries}
+    bipolar = {entry.bipolar_name: entry.bipolar for entry in entries if entry.relu_family()}
+    return {**plain, **bipolar, **_registered}
 
 
 def get_activation(name: str, **kwargs: Any) -> nn.Module:
@@ -55,9 +36,10 @@ def get_activation(name: str, **kwargs: Any) -> nn.Module:
     """
     if not isinstance(name, str):
         raise TypeError(f"name: expected a string, got {name!r}")
-    factory = _factories.get(name.lower())
+    factories = _factories()
+    factory = factories.get(name.lower())
     if factory is None:
-        close = difflib.get_close_matches(name.lower(), _factories, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name.lower(), factories, n=3, cutoff=0.5)
         hint = (
             f"did you mean {' or '.join(map(repr, close))}?" if close else f"known are {', '.join(list_activations())}"
         )
@@ -80,20 +62,20 @@ def register_activation(name: str, factory: Callable[..., nn.Module], *, overwri
 
         >>> import bipolar
         >>> from torch import nn
-        >>> bipolar.register_activation("bhardswish", lambda **kwargs: bipolar.Bipolar(nn.Hardswish(), **kwargs))
-        >>> bipolar.get_activation("bhardswish", dim=-1)
+        >>> bipolar.register_activation("bsigmoid", lambda **kwargs: bipolar.Bipolar(nn.Sigmoid(), **kwargs))
+        >>> bipolar.get_activation("bsigmoid", dim=-1)
         Bipolar(
           dim=-1
-          (f): Hardswish()
+          (f): Sigmoid()
         )
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"name: expected a string that is not empty, got {name!r}")
     if not callable(factory):
         raise TypeError(f"factory: expected a module class or a callable that returns a module, got {factory!r}")
-    if name.lower() in _factories and not overwrite:
-        raise ValueError(f"name: {name!r} is taken by {_factories[name.lower()]!r}; use overwrite=True to replace it")
-    _factories[name.lower()] = factory
+    if name.lower() in _factories() and not overwrite:
+        raise ValueError(f"name: {name!r} is taken; use overwrite=True to replace it")
+    _registered[name.lower()] = factory
 
 
 def list_activations() -> list[str]:
@@ -105,7 +87,7 @@ def list_activations() -> list[str]:
         >>> [name for name in bipolar.list_activations() if "elu" in name and "relu" not in name]
         ['bcelu', 'belu', 'bgelu', 'bselu', 'celu', 'elu', 'gelu', 'selu']
     """
-    return sorted(_factories)
+    return sorted(_factories())
 
 
 def name_of(activation: nn.Module) -> str | None:
@@ -113,7 +95,7 @@ def name_of(activation: nn.Module) -> str | None:
 
     Where the channels are and which are flipped does not count: whoever asks by name says so beside it.
     """
-    for name, factory in _factories.items():
+    for name, factory in _factories().items():
         if factory is type(activation):
             default = factory()
             options = {key: getattr(activation, key, None) for key in getattr(default, "shown", ())}
@@ -122,4 +104,8 @@ def name_of(activation: nn.Module) -> str | None:
             else:
                 same = repr(default) == repr(activation)
             return name if same else None
+    if type(activation) is Bipolar and isinstance(activation.f, nn.Module):
+        entry = ENTRIES.get(name_of(activation.f) or "")
+        if entry is not None and entry.bipolar_module is None and entry.relu_family():
+            return entry.bipolar_name
     return None

@@ -8,15 +8,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 import bipolar.functional as F
-
-# Elementwise, and able to give an output of unit variance: tanh and sigmoid, for example, are not.
-_NAMES = (
-    "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu mish softplus hardswish prelu "
-    "rrelu rrelu_ threshold threshold_ softshrink hardshrink tanhshrink logsigmoid"
-)
-ACTIVATIONS: frozenset[Any] = frozenset(
-    getattr(home, name) for home in (tF, torch, Tensor) for name in _NAMES.split() if hasattr(home, name)
-) | frozenset(getattr(F, name) for name in F.__all__)
+from bipolar._activations.catalogue import of_class, of_function
 
 _DROPOUTS: frozenset[Any] = frozenset(
     (
@@ -78,13 +70,15 @@ def shares_memory(result: Tensor, tensor: Tensor) -> bool:
 def as_activation(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
 ) -> Callable[[Tensor], Tensor] | None:
-    """The call as a function of ``tensor`` alone, if it is an activation; else None."""
-    if func not in ACTIVATIONS and not (func in (tF.hardtanh, tF.hardtanh_) and _range(args, kwargs) > 2):
-        return None
-    if func is F.bipolar and not is_unbounded(args[0] if args else kwargs["f"]):
-        return None
-
-    return as_function(func, args, kwargs, tensor)
+    """The call as a function of ``tensor`` alone, if it is an activation that can have unit variance; else None."""
+    if func is F.bipolar:
+        f = args[0] if args else kwargs["f"]
+        entry = of_class(type(f))
+        follows = is_unbounded(f) if entry is None else entry.unit_variance(**entry.options_of_module(f))
+    else:
+        entry = of_function(func)
+        follows = entry is not None and entry.unit_variance(**entry.options_of_call(args, kwargs))
+    return as_function(func, args, kwargs, tensor) if follows else None
 
 
 def as_function(
@@ -107,10 +101,3 @@ def is_unbounded(f: Callable[[Tensor], Tensor], channels: int = 1, like: Tensor 
     points = torch.tensor([[-1e6], [1e6]]).repeat(1, channels)
     with torch.no_grad():
         return bool(f(points if like is None else points.to(like)).abs().max() > 1e3)
-
-
-def _range(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """How far apart the bounds of a hardtanh are: ReLU6 is one from 0 to 6."""
-    lower = args[1] if len(args) > 1 else kwargs.get("min_val", -1.0)
-    upper = args[2] if len(args) > 2 else kwargs.get("max_val", 1.0)
-    return float(upper) - float(lower)

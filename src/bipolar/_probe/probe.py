@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.channelwise import ChannelActivation
-from bipolar._activations.relatives import CReLU
+from bipolar._activations.recognition import is_elementwise
 from bipolar._tools.state import call, restored, tensors_in, unwrapped
 from bipolar._tools.table import text_table
 
@@ -25,12 +25,6 @@ SATURATED = 0.05
 WHOLE = (ChannelActivation, nn.RNNBase, nn.MultiheadAttention)
 
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
-
-ELEMENTWISE = (
-    *(nn.ReLU, nn.Hardtanh, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU, nn.PReLU, nn.RReLU),
-    *(nn.Softplus, nn.Softsign, nn.Tanh, nn.Sigmoid, nn.LogSigmoid, nn.Hardswish, nn.Hardsigmoid, nn.Threshold),
-    ChannelActivation,
-)
 
 
 @dataclass
@@ -141,7 +135,7 @@ class _Recorder:
 
     def __enter__(self) -> "_Recorder":
         for module in self.names:
-            if isinstance(module, ELEMENTWISE) and not isinstance(module, CReLU):
+            if is_elementwise(module):
                 self.handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
             self.handles.append(module.register_forward_hook(self._after))
         return self

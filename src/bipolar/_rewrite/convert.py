@@ -1,6 +1,5 @@
 """Converting a model: bipolar activations in, norm layers out."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -10,8 +9,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.patterns import Pattern, check_pattern
+from bipolar._activations.recognition import Twin, resembles_activation, twin_of_module
 from bipolar._activations.registry import get_activation
-from bipolar._activations.twins import Twin, of_module
 from bipolar._rewrite.comparing import difference, outputs_of
 from bipolar._rewrite.functional_calls import RewritingError, check, rewrite_
 from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
@@ -240,10 +239,10 @@ class _Conversion:
             if module in self._done:
                 continue
             if isinstance(module, StackedRNN):
-                twin = of_module(module.activation) if isinstance(module.activation, nn.Module) else None
+                twin = twin_of_module(module.activation) if isinstance(module.activation, nn.Module) else None
                 self._done.add(module.activation)  # type: ignore[arg-type]
             else:
-                twin = of_module(module)
+                twin = twin_of_module(module)
             mapped = self.activations != "auto" and type(module) in self.activations
             if twin is None and not mapped:
                 self._left_alone(name, module)
@@ -313,7 +312,7 @@ class _Conversion:
             self._done |= set(module.modules())
         elif kind.__module__ == "torch.nn.modules.activation":
             self._say(name, kind.__name__, LEFT, "not of the ReLU family")
-        elif not any(module.children()) and re.search(r"relu|elu|silu|swish|mish|activation", kind.__name__, re.I):
+        elif not any(module.children()) and resembles_activation(kind.__name__):
             self._say(name, kind.__name__, LEFT, "not an activation that is known")
 
     def _say(self, name: str, before: str, after: str, note: str) -> None:

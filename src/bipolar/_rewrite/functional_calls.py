@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.graph import CodeGen
 
-from bipolar._activations.twins import Twin, of_call
+from bipolar._activations.recognition import Twin, twin_of_call
 from bipolar._tools.state import tensors_in
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -59,7 +59,7 @@ def rewrite_(owner: nn.Module, calls: Sequence[Arguments], activations: Mapping[
 def check(owner: nn.Module, calls: Sequence[Arguments], count: int, twins: Iterable[Twin] = ()) -> None:
     """Raises a :class:`RewritingError` if a module cannot be written anew, or one of its activations not replaced."""
     for twin in twins:
-        if twin.name in ("prelu", "rrelu"):
+        if twin.has_state:
             raise RewritingError(f"it calls {twin.name} as a function, which is not the same as the module")
     _trace(owner, calls, count)
 
@@ -161,7 +161,7 @@ def _is_dropout(node: fx.Node) -> bool:
 
 
 def _activations(graph: fx.Graph) -> list[fx.Node]:
-    return [n for n in graph.nodes if _is_call(n) and of_call(_name(n), n.args, dict(n.kwargs)) is not None]
+    return [n for n in graph.nodes if _is_call(n) and twin_of_call(_name(n), n.args, dict(n.kwargs)) is not None]
 
 
 def _replace(owner: nn.Module, graph: fx.Graph, node: fx.Node, name: str, module: nn.Module) -> None:
@@ -170,7 +170,7 @@ def _replace(owner: nn.Module, graph: fx.Graph, node: fx.Node, name: str, module
     owner.add_module(name, module)
     place = 1 if _name(node) == "bipolar" else 0
     x = node.args[place] if len(node.args) > place else node.kwargs["input"]
-    twin = of_call(_name(node), node.args, dict(node.kwargs))
+    twin = twin_of_call(_name(node), node.args, dict(node.kwargs))
     with graph.inserting_after(node):
         new = graph.call_module(name, (x,))
     if twin is not None and twin.inplace and isinstance(x, fx.Node):  # what used x afterwards used its new value

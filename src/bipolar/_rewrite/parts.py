@@ -4,8 +4,9 @@ import copy
 
 from torch import nn
 
+from bipolar._activations.modules import Bipolar
+from bipolar._activations.recognition import twin_of_module
 from bipolar._activations.registry import name_of
-from bipolar._activations.twins import of_module
 from bipolar._rnn import StackedRNN
 
 _HOOKS = (
@@ -50,7 +51,8 @@ def set_activation(rnn: StackedRNN, activation: nn.Module) -> None:
 def remember_activation(model: nn.Module) -> None:
     """Has the configuration that a model is saved with tell the activation that it has now, where there is one."""
     config = getattr(model, "_hub_mixin_config", None)
-    names = {name_of(module) for module in model.modules() if of_module(module) is not None}
+    inner = {id(module.f) for module in model.modules() if isinstance(module, Bipolar)}
+    names = {name_of(m) for m in model.modules() if twin_of_module(m) is not None and id(m) not in inner}
     for key in ("activation", "nonlinearity"):
         if isinstance(config, dict) and key in config and len(names) == 1:
             config[key] = names.pop()

@@ -13,11 +13,11 @@ from torch.utils.checkpoint import checkpoint
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.moments import gain
 from bipolar._activations.patterns import Pattern, check_pattern, signs
+from bipolar._activations.recognition import kernel_of
 from bipolar._activations.registry import get_activation
 from bipolar._rnn import reference, scan, wavefront
 from bipolar._rnn.autocast import Weights, evaluating, is_eager, under_autocast, without_autocast
 from bipolar._rnn.blocks import Blocks
-from bipolar._rnn.derivative import kernel_of
 from bipolar._rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
 
 Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]

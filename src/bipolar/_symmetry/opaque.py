@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bipolar._activations.twins import of_module
+from bipolar._activations.recognition import twin_of_module
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.rules import ask_for_plus
 from bipolar._symmetry.solver import PLUS
@@ -34,7 +34,7 @@ def _stacked_rnn(recording: "Recording", module: StackedRNN, given: Sequence[Ten
         if bias is not None:
             recording.constraints.equate(recording.of(bias), hidden, recording.node)
     name = recording.nodes[-1].module
-    twin = of_module(module.activation) if isinstance(module.activation, nn.Module) else None
+    twin = twin_of_module(module.activation) if isinstance(module.activation, nn.Module) else None
     if twin is None:
         recording.plus(hidden, f"its activation, {module.activation}, has no bipolar version that is known")
     else:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from bipolar._activations.catalogue import of_plain_name
 from bipolar._symmetry.solver import PLUS
 from bipolar._tools.state import tensors_in
 
@@ -22,13 +23,16 @@ Rule: TypeAlias = Callable[["Recording", tuple[Any, ...], dict[str, Any], Any], 
 
 
 def rule_for(name: str) -> Rule:
-    return _RULES.get(name, unknown)
+    return _RULES.get(name) or (unknown if of_plain_name(name) is None else _passes_if_odd)
 
 
 def unknown(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Anything else: everything that goes in has to be as it is."""
     name = recording.nodes[-1].function
-    reason = next((why for pattern, why in _REASONS if re.match(pattern, name)), f"{name} is not known to keep signs")
+    entry = of_plain_name(name)
+    plain = entry is not None and not entry.odd()
+    otherwise = "a plain activation, it knows + from -" if plain else f"{name} is not known to keep signs"
+    reason = next((why for pattern, why in _REASONS if re.match(pattern, name)), otherwise)
     ask_for_plus(recording, list(_floats((args, kwargs))), output, reason)
 
 
@@ -53,9 +57,9 @@ def _passes(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _passes_if_odd(recording: "Recording", args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """A hardtanh between bounds of the same size."""
-    _, low, high = _named(args, kwargs, "input", "min_val", "max_val")
-    odd = (-1.0 if low is None else low) == -(1.0 if high is None else high)
+    """An activation of the catalogue, with these options."""
+    entry = of_plain_name(recording.nodes[-1].function)
+    odd = entry is not None and entry.odd(**entry.options_of_call(args, kwargs))
     (_passes if odd else unknown)(recording, args, kwargs, output)
 
 
@@ -399,7 +403,6 @@ _REASONS = [
         r"softmax|log_softmax|sigmoid|exp$|clamp|hardsigmoid|logsumexp",
         "it knows + from -",
     ),
-    (r"relu|elu|gelu|silu|mish|softplus|crelu", "a plain activation, it knows + from -"),
     (r"scaled_dot_product|multi_head|bmm$|einsum$|baddbmm$|bilinear", "it multiplies two signals"),
     (r"alpha_dropout|feature_alpha_dropout", "what it drops becomes negative"),
 ]
@@ -408,8 +411,8 @@ _RULES: dict[str, Rule] = {}
 for _names, _rule in (
     (
         "neg neg_ positive dropout dropout_ dropout1d dropout2d dropout3d feature_dropout contiguous clone detach to "
-        "float double half bfloat16 type type_as cpu cuda alias data tanh tanh_ softsign softshrink hardshrink "
-        "tanhshrink erf atan arctan asinh sinh sin sign normalize",
+        "float double half bfloat16 type type_as cpu cuda alias data "
+        "erf atan arctan asinh sinh sin sign normalize",
         _passes,
     ),
     (
@@ -432,7 +435,6 @@ for _names, _rule in (
         _over_space,
     ),
     ("pad", _pads),
-    ("hardtanh", _passes_if_odd),
     (
         "zeros_like ones_like empty_like full_like rand_like randn_like "
         "new_zeros new_ones new_empty new_full new_tensor",

@@ -18,7 +18,8 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from bipolar._activations.twins import Twin, of_call, of_module
+from bipolar._activations.catalogue import of_function
+from bipolar._activations.recognition import Twin, twin_of_call, twin_of_module
 from bipolar._init.follow import is_metadata
 from bipolar._symmetry import opaque, rules
 from bipolar._symmetry.solver import PLUS, Constraints
@@ -246,7 +247,7 @@ class Recording(TorchFunctionMode):
         floats = [t for t in made if t.is_floating_point()]
         self._before = before
         known = _is_known(func)
-        twin = of_call(name, args, kwargs) if known else None
+        twin = twin_of_call(name, args, kwargs) if known else None
         if not any(t.is_floating_point() for t in given):
             for t in floats:
                 self.give(t, self.created(t))
@@ -314,7 +315,7 @@ class Recording(TorchFunctionMode):
             self._complete_node(list(tensors_in(output)))
         elif _is_an_activation(frame, output):
             found = frame.activations[0]
-            twin = of_module(module) or found.twin
+            twin = twin_of_module(module) or found.twin
             self.activations[self.activations.index(found)] = replace(found, site=Site(frame.name), twin=twin)
 
     def finish(self, output: Any) -> None:
@@ -355,7 +356,7 @@ def _is_an_activation(frame: _Frame, output: Any) -> bool:
     """Whether a module does nothing but call an activation on its only argument."""
     if not frame.calls == len(frame.activations) == 1:
         return False
-    if of_module(frame.module) is not None:
+    if twin_of_module(frame.module) is not None:
         return True
     args, kwargs = frame.arguments
     alone = len(args) + len(kwargs) == 1 and not any(frame.module.children())
@@ -363,7 +364,9 @@ def _is_an_activation(frame: _Frame, output: Any) -> bool:
 
 
 def _is_known(func: Callable[..., Any]) -> bool:
-    """Whether it is a function of torch or of this library, so that its name tells what it does."""
+    """Whether it is a function of torch, this library or the catalogue, so that its name tells what it does."""
+    if of_function(func) is not None:
+        return True
     home = getattr(func, "__module__", None) or "torch"
     if home.startswith("torch._ops."):
         return home == "torch._ops.aten"
