@@ -17,9 +17,9 @@ try:
     from bipolar.lab.paper import ITEMS
     from bipolar.lab.report import write_markdown, write_report
     from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
-    from bipolar.lab.reproduce.item import Scale
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction, record_again
+    from bipolar.lab.reproduce.scales import Scale
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
     from bipolar.lab.training.loop import is_chief
     from bipolar.lab.training.runs import Config, stored

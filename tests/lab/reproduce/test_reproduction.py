@@ -27,8 +27,10 @@ from bipolar.lab import mistakes
 from bipolar.lab.paper import ITEMS, aliasing, figure3, figure4, shortcut, table1, table5
 from bipolar.lab.reproduce import trials
 from bipolar.lab.reproduce.executors import Executor, in_processes, on_ray, one_after_another
-from bipolar.lab.reproduce.item import SCALES, Computation, Item, Outcome, Scale, Training
+from bipolar.lab.reproduce.item import Computation, Item, Training
+from bipolar.lab.reproduce.outcomes import Outcome
 from bipolar.lab.reproduce.reproduction import Reproduction, record_again
+from bipolar.lab.reproduce.scales import SCALES, Scale
 from bipolar.lab.reproduce.trials import trial_of, with_seed
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel

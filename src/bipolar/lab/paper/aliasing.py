@@ -17,7 +17,12 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
-from bipolar.lab.reproduce.item import DNC, Results, Scale, Training, draw_losses, table_of_curves, train_curves
+from bipolar.lab.reproduce.curves import draw_losses, table_of_curves, train_curves
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Results
+from bipolar.lab.reproduce.rules import decided_if, end_of_run
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, Verdict, compare, show
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -54,6 +59,19 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return draw_losses(seeds[0], "36 layers: the gradient of a skip added in place", look, top=10.0)
 
 
+def _aliasing(e: Evidence) -> Verdict:
+    right, belu, wrong = (
+        end_of_run(e, "aliasing", name, "best_valid_bpc") for name in ("elu, right", "belu, right", "elu, after skip")
+    )
+    reason = (
+        f"validation BPC: ELU with right gradients {show(right)}, BELU {show(belu)}, ELU with its derivative taken "
+        f"after the skip {show(wrong)}"
+    )
+    alike = compare(right, belu, Margin(0.05, 0.05, "BPC"))
+    worse = compare(wrong, right, Margin(0.2, 0.2, "BPC"))
+    return decided_if(alike == "equal" and worse == "above", reason, alike, worse)
+
+
 ITEM = Training(
     name="aliasing",
     title="ELU and BELU, with right gradients and with those of a skip added in place",
@@ -68,4 +86,18 @@ ITEM = Training(
     collect=train_curves,
     draw=draw,
     tables=table_of_curves,
+    claims=[
+        Claim(
+            "aliasing",
+            "ELU need not diverge: with right gradients it trains as BELU does, with its derivative taken after a skip "
+            "that was added in place it does not.",
+            where=OURS,
+            items=("aliasing",),
+            rule=(
+                "the validation errors of ELU and BELU are equal to within 0.05 BPC; with the mistake that of ELU is "
+                "higher by 0.2, or it does not converge"
+            ),
+            decide=_aliasing,
+        ),
+    ],
 )

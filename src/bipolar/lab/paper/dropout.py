@@ -11,8 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.reproduce.comparison import Cell, Table, over
-from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.rules import BPC
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, Table, over
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig
 
 DEPTHS = (4, 36)
@@ -37,8 +41,30 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def tables(seeds: Sequence[Results]) -> list[Table]:
-    rows = {name: [Cell(over(seeds, name))] for name in seeds[0]}
+    rows = {name: [Entry(over(seeds, name))] for name in seeds[0]}
     return [Table("Validation error", ["BPC"], rows)]
+
+
+def _dropout(e: Evidence) -> Verdict:
+    good: dict[str, set[float]] = {}
+    for depth in ("4 layers", "36 layers"):
+        entries = {
+            float(name.split(", ")[2].split()[1]): e.entry("dropout", name)
+            for name in e.seeds("dropout")[0]
+            if name.startswith(f"{depth}, relu, ") and name.endswith("recurrent_dropout 0.025, block_dropout 0.025")
+        }
+        means = {rate: entry.mean for rate, entry in entries.items() if entry.mean is not None}
+        if not means:
+            raise MissingError(f"no run of {depth} has converged")
+        least = BPC.one if any(len(entry.ours) < 2 for entry in entries.values()) else BPC.several
+        good[depth] = {rate for rate, mean in means.items() if mean <= min(means.values()) + least}
+    reason = "rates within the margin of the best: " + ", ".join(
+        f"{depth}: {', '.join(f'{rate:g}' for rate in sorted(rates))}" for depth, rates in good.items()
+    )
+    shallow, deep = good["4 layers"], good["36 layers"]
+    if min(shallow) > max(deep):
+        return Verdict("reproduced", reason)
+    return Verdict("not reproduced" if max(shallow) < min(deep) else "not decided", reason)
 
 
 ITEM = Training(
@@ -52,4 +78,18 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     tables=tables,
+    claims=[
+        Claim(
+            "dropout",
+            "The best dropout rate between layers falls with depth.",
+            where="Section on Penn Treebank",
+            items=("dropout",),
+            rule=(
+                "all rates of 4 layers that are within the margin of the best are higher than those of 36; margin: "
+                f"{BPC}"
+            ),
+            decide=_dropout,
+            least="paper",
+        ),
+    ],
 )

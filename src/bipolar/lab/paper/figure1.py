@@ -9,8 +9,12 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar._tools.figures import FLIPPED, KEPT
-from bipolar.lab.reproduce.comparison import flat_table
-from bipolar.lab.reproduce.item import Computation, Results, Scale
+from bipolar.lab.reproduce.item import Computation
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.rules import decided_if
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict
 
 # One can see the leak: at torch's default of 0.01 it looks like a ReLU.
 SLOPE = 0.2
@@ -74,6 +78,25 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return figure
 
 
+def _means(e: Evidence) -> Verdict:
+    (results,) = e.seeds("figure1")
+    worst = max(abs(float(values["mean"])) for values in results.values())
+    plain = min(abs(float(values["mean of the plain one"])) for values in results.values())
+    try:
+        shifted = {name: float(values["mean for an input of mean 1"]) for name, values in results.items()}
+    except KeyError:
+        raise MissingError("figure1 was recorded without inputs of mean 1") from None
+    reason = (
+        f"for an input of mean 0 the mean of the output is at most {worst:.1g}, that of the plain activation at least "
+        f"{plain:.2g}; for one of mean 1 it is "
+        + ", ".join(f"{mean:.3f} ({name.removeprefix('Bipolar ')})" for name, mean in shifted.items())
+    )
+    theorem1 = abs(shifted["Bipolar ReLU"] - 0.5) < 1e-3
+    theorem2 = abs(2 * shifted["Bipolar ELU"] - 1) <= 1
+    held = worst < 1e-3 < plain and theorem1 and theorem2
+    return decided_if(held, reason)
+
+
 ITEM = Computation(
     name="figure1",
     title="Figure 1: bipolar versions of popular activation functions",
@@ -94,4 +117,19 @@ ITEM = Computation(
     ],
     compute=compute,
     configuration=lambda scale: {"negative slope of the leaky ReLU": SLOPE},
+    claims=[
+        Claim(
+            "mean",
+            "A bipolar activation shifts the mean: that of ReLU to half the input's, that of ELU to the average of the "
+            "input's and a point near zero.",
+            where="Theorems 1 and 2, Figure 1",
+            items=("figure1",),
+            rule=(
+                "for a normal input of mean 0 the mean over both kinds of unit is below 0.001 and that of the plain "
+                "activation above; for one of mean 1 it is 0.5 for ReLU to within 0.001, and between 0 and 1 for ELU"
+            ),
+            decide=_means,
+            least="quick",
+        ),
+    ],
 )

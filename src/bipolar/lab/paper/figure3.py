@@ -8,8 +8,10 @@ from matplotlib.ticker import MaxNLocator
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
-from bipolar.lab.reproduce.comparison import flat_table
-from bipolar.lab.reproduce.item import Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
 from bipolar.lab.training.images import ImageConfig
 
 

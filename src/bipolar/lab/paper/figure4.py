@@ -15,9 +15,13 @@ from torch import Tensor
 
 from bipolar._rnn import StackedRNN
 from bipolar.lab.data import Streams, data_directory, load_text
-from bipolar.lab.mistakes import outputs_of, rows
-from bipolar.lab.reproduce.comparison import flat_table
-from bipolar.lab.reproduce.item import Computation, Results, Scale
+from bipolar.lab.reproduce.item import Computation
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.rules import decided_if
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
+from bipolar.lab.unrolled import unrolled
 from bipolar.models import CharRNN
 
 LAYERS, BATCHES, SEED = 36, 10, 1
@@ -39,10 +43,11 @@ def gradient_norms(model: CharRNN, x: Tensor, y: Tensor, state: Tensor | None) -
         h = rnn.activation(z) + skip
         return h, h
 
-    columns = outputs_of(rnn, rnn.layers(), model.embedding[x], start if state is None else state, join)
+    columns = unrolled(rnn, rnn.layers(), model.embedding[x], start if state is None else state, join)
     loss = tF.cross_entropy(model.decoder(columns[-1][-1]), y[-1])
-    cells = [cell for column in columns for cell in column]
-    return rows(torch.autograd.grad(loss, cells), rnn.num_layers, len(x))
+    gradients = iter(torch.autograd.grad(loss, [output for column in columns for output in column]))
+    by_step = [[next(gradients).norm().item() for _ in column] for column in columns]
+    return [list(layer) for layer in zip(*by_step, strict=True)]
 
 
 def norms_of(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
@@ -107,6 +112,24 @@ def configuration(scale: Scale) -> dict[str, Any]:
     return {**settings, "batches": BATCHES, "seed": SEED}
 
 
+def _lag(e: Evidence, kind: str) -> float:
+    return e.entry("figure4", kind, "mean_lag_of_the_lowest_layer").mean or 0.0
+
+
+def _smeared(e: Evidence) -> Verdict:
+    lag = _lag(e, "without skips")
+    reason = (
+        f"without skips the gradient at the lowest of 36 layers is centred {lag:.1f} steps back; 45 degrees would be 35"
+    )
+    return decided_if(abs(lag - 35) < 9, reason)
+
+
+def _straightened(e: Evidence) -> Verdict:
+    without, with_ = _lag(e, "without skips"), _lag(e, "with skips")
+    reason = f"centred {without:.1f} steps back without skips, {with_:.1f} with"
+    return decided_if(with_ < without / 2, reason)
+
+
 ITEM = Computation(
     name="figure4",
     title="Figure 4: gradient on each layer's output by time step",
@@ -128,4 +151,22 @@ ITEM = Computation(
     ],
     compute=compute,
     configuration=configuration,
+    claims=[
+        Claim(
+            "smeared",
+            "Without skip connections the gradient is smeared over layers and time at 45 degrees.",
+            where="Figure 4",
+            items=("figure4",),
+            rule="the gradient at the lowest of 36 layers is centred 35 steps back, give or take 9",
+            decide=_smeared,
+        ),
+        Claim(
+            "straightened",
+            "Skip connections lead the gradient straight down.",
+            where="Figure 4",
+            items=("figure4",),
+            rule="with skips the gradient at the lowest layer is centred less than half as many steps back as without",
+            decide=_straightened,
+        ),
+    ],
 )

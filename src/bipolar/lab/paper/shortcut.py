@@ -15,8 +15,12 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
-from bipolar.lab.reproduce.comparison import flat_table
-from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.rules import ERROR, decided_if
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare, show
 from bipolar.lab.training.images import ImageConfig
 
 #: activation, shortcut, where LSUV measures
@@ -64,6 +68,15 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return figure
 
 
+def _shortcut(e: Evidence) -> Verdict:
+    names = ("relu, clean", "brelu, clean", "relu, rectified")
+    entries = {name: e.entry("shortcut", name, "test_error") for name in names}
+    reason = "test error (%): " + "; ".join(f"{name} {show(entry, 1)}" for name, entry in entries.items())
+    tie = compare(entries["brelu, clean"], entries["relu, clean"], ERROR)
+    worse = compare(entries["relu, rectified"], entries["relu, clean"], ERROR)
+    return decided_if(tie == "equal" and worse == "above", reason, tie, worse)
+
+
 ITEM = Training(
     name="shortcut",
     title="Test error (%) by activation and by what the shortcut carries",
@@ -84,4 +97,18 @@ ITEM = Training(
         )
     ],
     seeds={"quick": 2, "small": 3, "paper": 3},
+    claims=[
+        Claim(
+            "shortcut",
+            "The gap on CIFAR-10 is the shortcut's: with a clean one ReLU and BReLU tie, with a rectified one ReLU is "
+            "worse.",
+            where=OURS,
+            items=("shortcut",),
+            rule=(
+                f"the test errors of the two with clean shortcuts are equal, that of ReLU with a rectified one is "
+                f"higher; margin: {ERROR}"
+            ),
+            decide=_shortcut,
+        ),
+    ],
 )

@@ -20,8 +20,12 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar._tools.figures import FLIPPED, KEPT
-from bipolar.lab.reproduce.comparison import flat_table
-from bipolar.lab.reproduce.item import Computation, Results, Scale
+from bipolar.lab.reproduce.item import Computation
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.rules import decided_if
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.models import CharRNN, WideResNet
 
 STEPS = {"quick": 30, "small": 100, "paper": 300}
@@ -133,6 +137,14 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return figure
 
 
+def _symmetry(e: Evidence) -> Verdict:
+    (results,) = e.seeds("symmetry")
+    equal = {name: pair["largest_difference"] == 0 for name, pair in results.items()}
+    held = all(same == ("between" not in name) for name, same in equal.items())
+    reason = "; ".join(f"{name}: {'equal to the last bit' if same else 'apart'}" for name, same in equal.items())
+    return decided_if(held, reason)
+
+
 ITEM = Computation(
     name="symmetry",
     title="The sign symmetry: a bipolar network and its plain twin, trained side by side",
@@ -152,4 +164,19 @@ ITEM = Computation(
     ],
     compute=compute,
     configuration=lambda scale: {"steps": STEPS[scale], "lr": LR, "weight decay": WEIGHT_DECAY, "seed": SEED},
+    claims=[
+        Claim(
+            "symmetry",
+            "A bipolar network is a plain one with some weights' signs flipped, and trains as that does, unless "
+            "something between the activations does not commute with the signs.",
+            where=OURS,
+            items=("symmetry",),
+            rule=(
+                "in double precision the losses of the two are equal to the last bit; with max pooling or LayerNorm "
+                "between they are not"
+            ),
+            decide=_symmetry,
+            least="quick",
+        ),
+    ],
 )

@@ -10,8 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar._activations.moments import Statistic
-from bipolar.lab.reproduce.comparison import Cell, Table, over
-from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.rules import BPC, decided_if, only_plain_diverges
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, Table, over
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict, compare, show
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -101,7 +105,7 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
     columns = [*COLUMNS, *AT_36]
     depths = [depth for depth in PUBLISHED if any(depth in seed for seed in seeds)]
     rows = {
-        f"{depth} layers": [Cell(over(seeds, depth, c, "valid_bpc"), PUBLISHED[depth].get(c)) for c in columns]
+        f"{depth} layers": [Entry(over(seeds, depth, c, "valid_bpc"), PUBLISHED[depth].get(c)) for c in columns]
         for depth in depths
     }
     return [Table("Validation error (BPC)", columns, rows)]
@@ -113,6 +117,19 @@ SECOND_MOMENT = (
     "it sets the mean of the squares to 1 instead."
 )
 
+
+def _depth(e: Evidence) -> Verdict:
+    entries = {
+        (name, depth): e.entry("table1", depth, name, "valid_bpc") for name in ("relu", "belu") for depth in ("4", "36")
+    }
+    reason = "validation BPC: " + "; ".join(
+        f"{name}, {depth} layers {show(entry)}" for (name, depth), entry in entries.items()
+    )
+    relu = compare(entries["relu", "36"], entries["relu", "4"], BPC)
+    belu = compare(entries["belu", "36"], entries["belu", "4"], BPC)
+    return decided_if(relu == "above" and belu in ("equal", "below"), reason, relu, belu)
+
+
 ITEM = Training(
     name="table1",
     title="Table 1: Penn Treebank validation error (BPC)",
@@ -121,4 +138,32 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     tables=tables,
+    claims=[
+        Claim(
+            "elu",
+            "ELU networks diverge, BELU networks do not.",
+            where="Table 1",
+            items=("table1",),
+            rule="no run of ELU at 36 layers converges, all of BELU do",
+            decide=only_plain_diverges(
+                "table1", ("elu",), "36", see="; the study of a skip added in place shows how ELU can fail"
+            ),
+        ),
+        Claim(
+            "selu",
+            "SELU networks diverge, BSELU networks do not.",
+            where="Section on Penn Treebank",
+            items=("table1",),
+            rule="no run of SELU at 36 layers converges, all of BSELU do",
+            decide=only_plain_diverges("table1", ("selu",), "36"),
+        ),
+        Claim(
+            "depth",
+            "ReLU networks get worse with depth, BELU networks do not, up to 36 layers.",
+            where="Table 1",
+            items=("table1",),
+            rule=f"the validation error of ReLU is higher at 36 layers than at 4, that of BELU is not; margin: {BPC}",
+            decide=_depth,
+        ),
+    ],
 )

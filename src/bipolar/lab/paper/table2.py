@@ -4,8 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bipolar.lab.paper import table1
-from bipolar.lab.reproduce.comparison import Table, over, ranking
-from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.rules import beats
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Table, over, ranking
+from bipolar.lab.reproduce.verdicts import Claim
 from bipolar.lab.training.text import TextConfig
 
 #: test BPC, as the paper lists it, with its references
@@ -53,4 +57,15 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     tables=tables,
+    claims=[
+        Claim(
+            "ptb",
+            "On Penn Treebank the network is better than the best published one without gates.",
+            where="Table 2",
+            items=("table2",),
+            rule="its test error is below 1.386 BPC, of DOT(S)-RNN, by 0.005",
+            decide=beats("table2", 1.386, "DOT(S)-RNN"),
+            least="paper",
+        ),
+    ],
 )

@@ -5,12 +5,17 @@ networks there are only those with ReLU and BReLU, with 4 orientations, and with
 steps as the others have, they only find their way to a uniform guess, at whatever rate.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from bipolar.lab.reproduce.comparison import Cell, Table, over
-from bipolar.lab.reproduce.item import DNC, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.rules import ERROR, decided_by
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, Table, over
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict, compare, diverged, show
 from bipolar.lab.training.images import ImageConfig, ImageModel
 
 ACTIVATIONS = ("relu", "brelu", "elu", "belu")
@@ -77,12 +82,55 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def tables(seeds: Sequence[Results]) -> list[Table]:
-    errors = {n: [Cell(over(seeds, n, a, "test_error"), PUBLISHED[n][a]) for a in ACTIVATIONS] for n in PUBLISHED}
-    rates = {n: [Cell(over(seeds, n, a, "lr")) for a in ACTIVATIONS] for n in PUBLISHED}
+    errors = {n: [Entry(over(seeds, n, a, "test_error"), PUBLISHED[n][a]) for a in ACTIVATIONS] for n in PUBLISHED}
+    rates = {n: [Entry(over(seeds, n, a, "lr")) for a in ACTIVATIONS] for n in PUBLISHED}
     return [
         Table("Test error (%)", ACTIVATIONS, errors, digits=2),
         Table("Learning rate that the search found", ACTIVATIONS, rates, digits=4),
     ]
+
+
+def _pairs(e: Evidence, key: str) -> dict[str, tuple[Entry, Entry]]:
+    """The plain and the bipolar values of Table 5, by network and activation, as far as both are there."""
+    found = {}
+    for network in ("wrn", "orn"):
+        for name in ("relu", "elu"):
+            try:
+                found[f"{network}, {name}"] = (
+                    e.entry("table5", network, name, key),
+                    e.entry("table5", network, f"b{name}", key),
+                )
+            except MissingError:
+                continue
+    if not found:
+        raise MissingError("no pair of runs")
+    return found
+
+
+def _rates(e: Evidence) -> Verdict:
+    errors, ratios = _pairs(e, "test_error"), {}
+    for name, (plain, flipped) in _pairs(e, "lr").items():
+        if name not in errors or diverged(errors[name][1]):
+            ratios[name] = 0.0  # no rate was found
+        elif diverged(errors[name][0]):
+            ratios[name] = math.inf
+        else:
+            ratios[name] = (flipped.mean or math.nan) / (plain.mean or math.nan)
+    reason = "the rate that was found for the bipolar version is " + ", ".join(
+        f"{ratio:g} times that of {name}" for name, ratio in ratios.items()
+    )
+    values = list(ratios.values())
+    if min(values) >= 2 and max(values) >= 4:
+        return Verdict("reproduced", reason)
+    return Verdict("not reproduced" if max(values) < 2 else "not decided", reason)
+
+
+def _errors(e: Evidence) -> Verdict:
+    pairs = _pairs(e, "test_error")
+    reason = "test error (%), plain and bipolar: " + "; ".join(
+        f"{name} {show(plain, 1)} and {show(flipped, 1)}" for name, (plain, flipped) in pairs.items()
+    )
+    return decided_by([compare(flipped, plain, ERROR) for plain, flipped in pairs.values()], "below", reason)
 
 
 ITEM = Training(
@@ -96,4 +144,25 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     tables=tables,
+    claims=[
+        Claim(
+            "rates",
+            "On CIFAR-10 bipolar activations allow higher learning rates, up to 64 times.",
+            where="Table 5",
+            items=("table5",),
+            rule=(
+                "the search, which halves, finds at least twice the rate for every bipolar version, and four times for "
+                "one"
+            ),
+            decide=_rates,
+        ),
+        Claim(
+            "errors",
+            "On CIFAR-10 bipolar activations reach a lower error.",
+            where="Table 5",
+            items=("table5",),
+            rule=f"the test error is lower for every bipolar version; margin: {ERROR}",
+            decide=_errors,
+        ),
+    ],
 )

@@ -1,20 +1,38 @@
-"""What a report says, before it is a page."""
+"""The content of a report, the same for every format."""
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bipolar._tools.figures import as_svg
+from bipolar.lab.data import DataError
 from bipolar.lab.paper import ITEMS
-from bipolar.lab.reproduce.comparison import Table
-from bipolar.lab.reproduce.item import SCALES, Item
-from bipolar.lab.reproduce.reproduction import read_record
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, results_of
+from bipolar.lab.reproduce.item import Item
+from bipolar.lab.reproduce.records import read_record, results_of
+from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
+from bipolar.lab.reproduce.tables import Table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.journal import duration
 
-#: Of a run's configuration: the first is taken apart, the others say nothing about the result or stand elsewhere.
+PAPER = "Shifting Mean Activation Towards Zero with Bipolar Activation Functions"
+ADDRESS = "https://arxiv.org/abs/1709.04054"
+#: Paragraphs for readers who do not know the paper; each format puts a link in place of ``{paper}``.
+INTRODUCTION = (
+    "Eidnes & Nøkland, {paper}, 2018, flip an activation function on every second unit of a layer: f(x) on one, -f(-x) "
+    "on the next. The mean of the layer's output then moves to zero by itself. With it they train recurrent networks "
+    "of up to 144 layers without gates, and residual networks without batch norm, where, they report, the plain "
+    "activations diverge or need far lower learning rates.",
+    "Three things to know when reading on. As long as everything between its activations commutes with signs, a "
+    "bipolar network is a plain one with some weights' signs flipped, and trains as that does; what bipolarity then "
+    "changes is what the initialisation (LSUV) measures, not what the network can learn. In the code released with the "
+    "paper a skip connection is added in place, which changes the gradient of ELU and not that of BELU; that is a "
+    "reading of public code and a simulation, not a proof of what happened. And a verdict below the paper's scale is "
+    "one about smaller networks and shorter runs.",
+)
+STATUSES = ("reproduced", "not reproduced", "not decided")
+#: Parts of a run's configuration without a place in a section: the model is shown part by part, the rest does not
+#: change results or stands elsewhere.
 NOT_SHOWN = ("model", "machine", "seed", "split", "checkpoint_every", "log_every")
 
 
@@ -28,30 +46,22 @@ class Decided:
 
 @dataclass(frozen=True)
 class Section:
-    """All about one item."""
+    """The part of a report about one item."""
 
     item: Item
     record: Mapping[str, Any]
     claims: Sequence[Decided]
 
-    @property
+    @cached_property
     def tables(self) -> Sequence[Table]:
         return self.item.tables(results_of(self.record)) if self.item.tables else ()
 
     @property
-    def picture(self) -> str | None:
-        """The picture as an address of its own, if there is one: in an ``img`` nothing in it can run."""
-        if self.item.draw is None:
-            return None
-        svg = as_svg(self.item.draw(results_of(self.record)), self.item.name)
-        return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-
-    @property
     def facts(self) -> dict[str, str]:
-        """Where it comes from."""
+        """The origin of the results: scale, duration, commit, machine and configuration."""
         seeds, runs = self.record.get("by_seed") or {}, self.record.get("runs") or {}
 
-        def origin(key: str) -> str:  # of the runs, not of the moment at which they were read
+        def origin(key: str) -> str:  # of the runs; the record itself may have been written later
             return ", ".join(sorted({str(run.get(key)) for run in (runs or {"": self.record}).values()}))
 
         facts = {
@@ -66,27 +76,76 @@ class Section:
 
     @property
     def published(self) -> str:
-        """What the paper says, where no table says it."""
+        """The published values, unless a table shows them."""
         if not self.item.published or any(table.has_published for table in self.tables):
             return ""
         return "; ".join(_flat(self.item.published))
 
     @property
-    def seen(self) -> str:
-        """What the picture shows, for those who do not see it."""
+    def caption(self) -> str:
+        """The picture in words, for readers who cannot see it."""
         return ". ".join([self.item.title, *(d.verdict.reason for d in self.claims)])
 
     @property
     def next_scale(self) -> str | None:
-        """The command for the next scale, if the command knows the item."""
+        """The command for the next scale, if the item is one that the command knows."""
         place = SCALES.index(self.record["scale"])
         if self.item.name not in ITEMS:
             return None
         return f"bipolar reproduce {self.item.name} --scale {SCALES[place + 1]}" if place + 1 < len(SCALES) else None
 
 
+@dataclass(frozen=True)
+class Report:
+    """Sections for the items that have records, and all claims about the items, the paper's first."""
+
+    directory: Path
+    sections: Sequence[Section]
+    decided: Sequence[Decided]
+
+    @property
+    def scales(self) -> list[Scale]:
+        found = {section.record["scale"] for section in self.sections}
+        return [scale for scale in SCALES if scale in found]
+
+    @property
+    def about_scales(self) -> list[str]:
+        return [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """The number of verdicts of each status, for each group of claims."""
+        groups = {
+            "the paper's claims": [d for d in self.decided if d.claim.where != OURS],
+            "our own": [d for d in self.decided if d.claim.where == OURS],
+        }
+        return {
+            f"At the scale {', '.join(self.scales)}, {name}": {
+                status: sum(d.verdict.status == status for d in group) for status in STATUSES
+            }
+            for name, group in groups.items()
+            if group
+        }
+
+
+def read(directory: Path, items: Iterable[Item]) -> Report:
+    """The report on the records in a directory."""
+    known = {item.name: item for item in items}
+    records = {name: record for name in known if (record := read_record(directory, name)) is not None}
+    if not records:
+        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
+    evidence = Evidence(records)
+    decided = [Decided(claim, claim.verdict(evidence)) for item in known.values() for claim in item.claims]
+    decided.sort(key=lambda d: d.claim.where == OURS)
+    sections = [
+        Section(known[name], record, [d for d in decided if d.claim.items[0] == name])
+        for name, record in records.items()
+    ]
+    return Report(directory, sections, decided)
+
+
 def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
-    """Nested values, a line for each."""
+    """Nested values, one text for each."""
     found = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -98,7 +157,7 @@ def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
 
 
 def _configuration(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What all runs have in common, and the values of what they have not."""
+    """The settings that all runs share, and the values of those in which they differ."""
     flat = [{**config, **config.get("model", {})} for config in configs]
     keys = [key for key in dict.fromkeys(k for c in flat for k in c) if key not in NOT_SHOWN]
     values = {key: list(dict.fromkeys(str(c.get(key)) for c in flat)) for key in keys}
@@ -110,16 +169,3 @@ def _configuration(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
     found = {"configuration": listed(several=False), "by run": listed(several=True)}
     return {name: text for name, text in found.items() if text}
-
-
-def read(directory: Path, items: Mapping[str, Item]) -> tuple[list[Section], list[Decided]]:
-    """A section for each item that has a record in a directory; and the claims about the items, decided by them."""
-    records = {name: record for name in items if (record := read_record(directory / f"{name}.json")) is not None}
-    evidence = Evidence(records)
-    decided = [Decided(claim, claim.verdict(evidence)) for item in items.values() for claim in item.claims]
-    decided.sort(key=lambda d: d.claim.where == OURS)  # the paper's first
-    sections = [
-        Section(items[name], record, [d for d in decided if d.claim.items[0] == name])
-        for name, record in records.items()
-    ]
-    return sections, decided

@@ -1,39 +1,43 @@
-"""What a run will cost on this machine, from a short calibration."""
+"""Estimates of how long a run takes on this machine, without training."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 from bipolar.lab.data import data_directory
 from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
-from bipolar.lab.reproduce.trials import task_of
-from bipolar.lab.training.images import ImageConfig, ImageModel
-from bipolar.lab.training.loop import seconds_per_step
+from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.runs import RunConfig
-from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.lab.training.text import TextConfig
 
-#: Sizes of the data, for estimates where it is not at hand: characters to train on, images, and their sides.
+#: Sizes of data sets, which need not be present for an estimate: training characters; training images and their side.
 CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": round(DEFAULT_SPLIT[0] * TEXT8_START_SIZE)}
 IMAGES = {"cifar10": (50_000, 32), "digits": (1_438, 8)}
-#: Forward and backward together cost this many times the forward pass.
+#: The arithmetic of the forward and the backward pass, relative to the forward pass.
 PASSES = 3
+#: Small operations that take as long as a diagonal of a stack, or a layer of a residual network, of hardly any
+#: arithmetic: forward, backward and optimiser, with the Python around them. As measured on a CPU.
+OPERATIONS_OF_A_FRONT, OPERATIONS_OF_A_LAYER = 250, 400
+#: The speed of a layer's arithmetic relative to one large matrix product. As measured on a CPU.
+EFFICIENCY = 0.7
 
 
 @dataclass(frozen=True)
 class Step:
-    """One training step: its arithmetic, and how many operations are launched."""
+    """One training step: its arithmetic, and how many small operations it launches."""
 
     flops: float
-    launches: float
+    operations: float
 
 
 def steps_of(config: RunConfig, data_dir: Path | None = None) -> int:
-    """The steps of a run; of a search those of one attempt."""
+    """The number of steps of a run; of a search, those of one attempt."""
     if isinstance(config, ImageConfig):
         images = config.train_images or IMAGES.get(config.data, (0, 0))[0]
         return config.length.total(max(1, images // config.batch_size))
@@ -59,42 +63,38 @@ def step_of(config: RunConfig) -> Step:
         with torch.device("meta"), FlopCounterMode(display=False) as counter:
             config.model.build(channels).eval()(torch.empty(1, channels, side, side))
         flops = PASSES * config.batch_size * counter.get_total_flops()
-        return Step(flops, config.model.depth)
+        return Step(flops, OPERATIONS_OF_A_LAYER * config.model.depth)
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
     model = config.model
     gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[model.cell]
     products = PASSES * 2 * 2 * gates * model.hidden_size**2
     cells = model.num_layers * config.window
-    fronts = model.num_layers + config.window  # the cells of a diagonal are launched together
-    return Step(products * cells * config.batch_size, fronts)
+    fronts = model.num_layers + config.window  # diagonals, whose cells are launched together
+    return Step(products * cells * config.batch_size, OPERATIONS_OF_A_FRONT * fronts)
 
 
-class Calibration:
-    """Seconds of a step, as a + b for each floating-point operation, from two measured steps of each kind of task."""
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a small operation, whatever its arithmetic, and of a floating-point operation in a large product."""
 
-    def __init__(self) -> None:
-        text = TextConfig("python-docs", TextModel(36, 16), batch_size=8, window=50)
-        images = ImageConfig(data="digits", model=ImageModel(depth=16, widen_factor=1), batch_size=8)
-        self.fits = {
-            TextConfig: _fit(text, replace(text, model=TextModel(8, 192), batch_size=64, window=30)),
-            ImageConfig: _fit(images, replace(images, model=ImageModel(depth=10, widen_factor=2), batch_size=512)),
-        }
+    operation: float
+    flop: float
 
     def seconds(self, config: RunConfig, data_dir: Path | None = None) -> float:
-        """What a run takes, validation and all but the first attempt of a search not counted."""
-        return self.fits[type(config)](step_of(config)) * steps_of(config, data_dir)
+        """The time of a run without validation; of a search, the time of one attempt."""
+        step = step_of(config)
+        return (self.operation * step.operations + self.flop * step.flops / EFFICIENCY) * steps_of(config, data_dir)
 
 
 @functools.cache
-def calibration() -> Calibration:
-    """That of this process, measured once."""
-    return Calibration()
+def speed() -> Speed:
+    """The speed of this machine, measured once in a fraction of a second."""
+    device, size = ("cuda", 4096) if torch.cuda.is_available() else ("cpu", 512)
+    small, large = torch.ones(8, 16, device=device), torch.ones(size, size, device=device)
+    return Speed(_seconds("x.relu()", small), _seconds("x @ x", large) / (2 * size**3))
 
 
-def _fit(small: RunConfig, large: RunConfig) -> Callable[[Step], float]:
-    light, heavy = (seconds_per_step(task_of(config), config.machine) for config in (small, large))
-    a, b = step_of(small), step_of(large)
-    for_launch = light / a.launches  # a step of hardly any arithmetic
-    for_flop = max(heavy - for_launch * b.launches, 0.1 * heavy) / b.flops
-    return lambda step: for_launch * step.launches + for_flop * step.flops
+def _seconds(statement: str, x: Tensor) -> float:
+    timer = Timer(statement, globals={"x": x}, num_threads=torch.get_num_threads())
+    return float(timer.blocked_autorange(min_run_time=0.02).median)

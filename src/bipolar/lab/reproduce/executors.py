@@ -1,4 +1,4 @@
-"""Carrying out trials: one after another, in several processes, or on a Ray cluster."""
+"""Executors of trials: one after another, in several processes, or on a Ray cluster."""
 
 import os
 import threading
@@ -17,14 +17,14 @@ from bipolar.lab.data import DataError
 from bipolar.lab.reproduce.display import Display
 from bipolar.lab.reproduce.trials import Trial, run
 
-#: Carries out trials, calling back after each.
+#: Runs trials, and calls back after each.
 Executor: TypeAlias = Callable[[Sequence[Trial], Path | None, Callable[[Trial], None]], None]
-#: How often a trial whose process has died is taken up again, from its checkpoint.
+#: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
 
 
 def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
-    """The default: in this process."""
+    """Runs trials in this process."""
     with Display(trials, data_dir):
         for trial in trials:
             run(trial, data_dir, show=False)
@@ -32,7 +32,7 @@ def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Call
 
 
 def in_processes(workers: int) -> Executor:
-    """In several processes of this machine, which share its cores."""
+    """An executor with several processes of this machine, which share its cores."""
 
     def execute(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
         left, deaths = list(trials), 0
@@ -40,7 +40,7 @@ def in_processes(workers: int) -> Executor:
             while left:
                 try:
                     _in_pool(left, min(workers, len(left)), data_dir, done)
-                except BrokenProcessPool:  # a worker was killed: those that it broke off have their checkpoints
+                except BrokenProcessPool:  # a worker was killed; the trials that it broke off have their checkpoints
                     deaths += 1
                     if deaths > RETRIES * len(trials):
                         raise DataError(
@@ -63,11 +63,11 @@ def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done:
                     future.result()
                     done(futures[future])
         finally:
-            pool.shutdown(cancel_futures=True)  # what has begun ends, or has been told to stop
+            pool.shutdown(cancel_futures=True)  # trials that have begun end, or were told to stop
 
 
 def _begin(threads: int, parent: int) -> None:
-    """The start of a worker: it ends when its parent does, however that ends. A trial can be killed at any moment."""
+    """Starts a worker that ends with its parent, even a killed one. A trial may be killed at any moment."""
     torch.set_num_threads(threads)
 
     def watch() -> None:
@@ -79,10 +79,10 @@ def _begin(threads: int, parent: int) -> None:
 
 
 def on_ray(address: str | None) -> Executor:
-    """On a Ray cluster, or a local one if there is no address: one task a trial.
+    """An executor on a Ray cluster, a local one without an address: one task for each trial.
 
-    A trial whose worker has died is taken up again; from its checkpoint, where the next worker sees the same files.
-    What a run leaves but for its checkpoints comes back to this machine.
+    A trial whose worker died is run again, from its checkpoint if the next worker sees the same files. All files of a
+    run but its checkpoints come back to this machine.
     """
     try:
         import ray
@@ -97,7 +97,7 @@ def on_ray(address: str | None) -> Executor:
             ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
         try:
             gpus = 1 if ray.cluster_resources().get("GPU") else 0
-            again: Any = [RuntimeError, OSError, MemoryError]  # not what is wrong with the configuration
+            again: Any = [RuntimeError, OSError, MemoryError]  # no use if the configuration is wrong
             task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=again)(_files_of)
             with Display(trials, data_dir):
                 waiting = {task.remote(_absolute(trial), data_dir and data_dir.absolute()): trial for trial in trials}
@@ -118,14 +118,14 @@ def _absolute(trial: Trial) -> Trial:
 
 
 def _files_of(trial: Trial, data_dir: Path | None) -> dict[str, bytes]:
-    """Runs a trial, and returns the files that it left, checkpoints and TensorBoard's aside."""
+    """Runs a trial, and returns its files except checkpoints and TensorBoard's."""
     run(trial, data_dir, show=False)
     paths = [path for path in trial.directory.rglob("*") if path.suffix in (".json", ".jsonl")]
     return {str(path.relative_to(trial.directory)): path.read_bytes() for path in paths}
 
 
 def _keep(files: dict[str, Any], directory: Path) -> None:
-    """Writes the files of a trial, the result last: with it a trial counts as done."""
+    """Writes the files of a trial, the result last, because it marks the trial as done."""
     for name, content in sorted(files.items(), key=lambda entry: entry[0] == "result.json"):
         if not (directory / name).exists():
             with replacing(directory / name) as part:

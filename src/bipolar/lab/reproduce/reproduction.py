@@ -1,32 +1,32 @@
-"""Reproducing items: their trials once each, what they find as JSON beside the published values, and a picture."""
+"""The reproduction of items: every trial once, a record beside the published values, and a picture."""
 
-import json
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bipolar._tools.figures import save_all
 from bipolar._tools.files import write_json
 from bipolar.lab.data import DataError
 from bipolar.lab.provenance import provenance
-from bipolar.lab.reproduce.executors import Executor
-from bipolar.lab.reproduce.item import SCALES, Computation, Item, Outcome, Results, Scale, Training
+from bipolar.lab.reproduce.executors import Executor, one_after_another
+from bipolar.lab.reproduce.item import Computation, Item, Training
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.pictures import draw, picture_path
+from bipolar.lab.reproduce.records import finite, read_record, record_path, results_of
+from bipolar.lab.reproduce.scales import SCALES, Scale
 from bipolar.lab.reproduce.trials import Trial, trial_of, with_seed
-from bipolar.lab.reproduce.verdicts import results_of
 from bipolar.lab.training.runs import RunConfig
 
 
 class Reproduction:
-    """Some items at one scale, in one directory. What is finished there is not done again.
+    """Items at one scale, in one directory, where nothing finished is run again.
 
     Args:
-        items: what to reproduce
-        scale: how large
-        out: where the results go; the runs are in ``out / "runs"``
-        data_dir: where the data is
-        seeds: how many seeds for each training. Default: what each item says
+        items: the items to reproduce
+        scale: the size of networks, data and runs
+        out: the directory of the records; the runs are in ``out / "runs"``
+        data_dir: the directory of the data
+        seeds: the number of seeds for each training. Default: the item's own
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Reproduction:
     ) -> None:
         self.items, self.scale, self.out, self.data_dir, self.seeds = items, scale, out, data_dir, seeds
 
-    def run(self, executor: Executor) -> list[Path]:
-        """Does what is left to do; returns the paths of the results."""
+    def run(self, executor: Executor = one_after_another) -> list[Path]:
+        """Runs and computes what is missing; returns the paths of the records and pictures."""
         for item in self.items:
             self._check_scale(item)
         for item in self.items:
             if isinstance(item, Computation) and not self.done(item):
                 print(f"{item.name}: {item.title}", flush=True)
                 self._compute(item)
-        for trials in (self.first_trials, self.other_trials):  # with other seeds, which may depend on the first
+        for trials in (self.first_trials, self.other_trials):  # the other seeds may depend on the first
             left = [trial for trial in _once(trials()) if not trial.done]
             executor(left, self.data_dir, self._record_all_with)
         for item in self.items:
@@ -53,8 +53,8 @@ class Reproduction:
     def done(self, item: Item) -> bool:
         """Whether nothing is left to do for an item."""
         if isinstance(item, Computation):
-            record = read_record(self._path(item))
-            drawn = item.draw is None or (self.out / f"{item.name}.svg").exists()
+            record = read_record(self.out, item.name)
+            drawn = item.draw is None or picture_path(self.out, item.name).exists()
             return record is not None and bool(record.get("complete")) and drawn
         if not isinstance(item, Training):
             raise TypeError(f"item: expected a Training or a Computation, got {item!r}")
@@ -68,18 +68,18 @@ class Reproduction:
                 yield from self._trials(item, 1).values()
 
     def other_trials(self) -> Iterator[Trial]:
-        """All trials with the other seeds, as far as those with the first are done."""
+        """All trials with the other seeds whose first seed is done."""
         for item in self.items:
             if isinstance(item, Training):
                 yield from self._others(item)
 
     def paths(self, item: Item) -> list[Path]:
-        """The files that an item has left."""
-        candidates = [self._path(item), *(self.out / f"{item.name}.{suffix}" for suffix in ("svg", "png"))]
+        """The record of an item and its pictures, if they exist."""
+        candidates = [
+            record_path(self.out, item.name),
+            *(picture_path(self.out, item.name, suffix) for suffix in ("svg", "png")),
+        ]
         return [path for path in candidates if path.exists()]
-
-    def _path(self, item: Item) -> Path:
-        return self.out / f"{item.name}.json"
 
     def _seeds(self, item: Training) -> int:
         return item.seeds[self.scale] if self.seeds is None else self.seeds
@@ -89,7 +89,7 @@ class Reproduction:
             yield from self._trials(item, seed).values()
 
     def _trials(self, item: Training, seed: int) -> dict[str, Trial]:
-        """The trials of a seed by name; of another seed than the first those whose first is done."""
+        """The trials of a seed by name; after the first seed only those whose first seed is done."""
         found = {name: trial_of(config, self.out / "runs") for name, config in item.runs(self.scale).items()}
         if seed == 1:
             return found
@@ -99,7 +99,7 @@ class Reproduction:
         return {name: trial_of(config, self.out / "runs") for name, config in configs.items() if config is not None}
 
     def _check_scale(self, item: Item) -> None:
-        record = read_record(self._path(item))
+        record = read_record(self.out, item.name)
         if record is not None and record.get("scale") != self.scale:
             raise DataError(
                 f"--out {self.out}: {item.name}.json is there already, of the scale {record.get('scale')}; "
@@ -111,10 +111,10 @@ class Reproduction:
             if isinstance(item, Training):
                 names = {t.directory for t in (*self._trials(item, 1).values(), *self._others(item))}
                 if trial.directory in names:
-                    self.record(item, picture=False)  # which takes longer than some runs: at the end
+                    self.record(item, picture=False)  # drawing takes longer than some runs: at the end
 
     def record(self, item: Training, picture: bool = True) -> None:
-        """Writes what there is of an item, if there is anything."""
+        """Writes the record of an item from the trials that are done, if any."""
         by_seed: dict[str, Results] = {}
         outcomes: dict[str, Outcome] = {}
         for seed in range(1, self._seeds(item) + 1):
@@ -134,7 +134,7 @@ class Reproduction:
         }
         self._write(item, values)
         if picture:
-            _draw(item, list(by_seed.values()), self.out)
+            draw(item, list(by_seed.values()), self.out)
 
     def _compute(self, item: Computation) -> None:
         start = time.perf_counter()
@@ -142,49 +142,25 @@ class Reproduction:
         seconds = round(time.perf_counter() - start, 1)
         configuration = dict(item.configuration(self.scale))
         self._write(item, {"complete": True, "configuration": configuration, "seconds": seconds, "results": results})
-        _draw(item, [results], self.out)
+        draw(item, [results], self.out)
 
     def _write(self, item: Item, values: dict[str, Any]) -> None:
         head = {"item": item.name, "title": item.title, "scale": self.scale, **provenance()}
-        write_json(self._path(item), {**head, "published": item.published, **finite(values)})
+        write_json(record_path(self.out, item.name), {**head, "published": item.published, **finite(values)})
 
 
 def record_again(items: Sequence[Item], directory: Path) -> None:
-    """Writes records anew from what runs have left in a directory, and draws the pictures from the records."""
+    """Rebuilds the records in a directory from its runs, and draws the pictures from the records."""
     for item in items:
-        record = read_record(directory / f"{item.name}.json")
+        record = read_record(directory, item.name)
         if isinstance(item, Training):
             for scale in SCALES if record is None else [record["scale"]]:
                 seeds = None if record is None else record.get("seeds") or len(record.get("by_seed", {})) or None
                 Reproduction([item], scale, directory, seeds=seeds).record(item, picture=False)
-            record = read_record(directory / f"{item.name}.json")
+            record = read_record(directory, item.name)
         if record is not None:
-            _draw(item, results_of(record), directory)
-
-
-def _draw(item: Item, results: Sequence[Results], directory: Path) -> None:
-    if item.draw is not None:
-        save_all(item.draw(results), directory / item.name)
+            draw(item, results_of(record), directory)
 
 
 def _once(trials: Iterator[Trial]) -> list[Trial]:
     return list({trial.directory: trial for trial in trials}.values())
-
-
-def read_record(path: Path) -> dict[str, Any] | None:
-    """The record of an item, or None if there is none, or none that is whole."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        whole = values["scale"] in SCALES and isinstance(values["results"], dict)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return values if whole else None
-
-
-def finite(value: Any) -> Any:
-    """The same with words instead of numbers that JSON does not have."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: finite(part) for key, part in value.items()}
-    return [finite(part) for part in value] if isinstance(value, list | tuple) else value

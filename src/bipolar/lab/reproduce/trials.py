@@ -1,4 +1,4 @@
-"""Trials: single runs, shared by the items that need them, resumed, and never repeated."""
+"""Trials: single runs, which items share, and which are resumed and never repeated."""
 
 import dataclasses
 import hashlib
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bipolar.lab.reproduce.item import Outcome
-from bipolar.lab.training.images import ImageConfig, found_in, image_task, train_images
-from bipolar.lab.training.loop import Task, read_metrics
+from bipolar.lab.reproduce.outcomes import Outcome
+from bipolar.lab.training.images import ImageConfig, found_in, train_images
+from bipolar.lab.training.loop import read_metrics
 from bipolar.lab.training.runs import RunConfig
-from bipolar.lab.training.text import TextConfig, text_task, train_text
+from bipolar.lab.training.text import TextConfig, train_text
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run, and where it is kept."""
+    """A run and its directory."""
 
     config: RunConfig
     directory: Path
 
     @property
     def done(self) -> bool:
-        """Whether its result is there, and whole; else it is run, or gone on with."""
+        """Whether its result is there and whole; if not, the trial is run or resumed."""
         try:
             return isinstance(_read(self.directory / "result.json"), dict) and bool(
                 _read(self.directory / "config.json")["config"]
@@ -39,7 +39,7 @@ class Trial:
 
 
 def trial_of(config: RunConfig, runs: Path) -> Trial:
-    """A trial whose directory is the same for the same configuration, whichever item asks for it."""
+    """The trial of a configuration; its directory depends on nothing else, so that items share it."""
     filled = config.filled()
     given, default = filled.to_json(), type(config)().filled().to_json()
     differing = {name: value for name, value in given.items() if value != default[name]}
@@ -50,7 +50,7 @@ def trial_of(config: RunConfig, runs: Path) -> Trial:
 
 
 def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:
-    """Runs a trial, or goes on with it, unless it has been run to its end."""
+    """Runs or resumes a trial that is not done."""
     if trial.done:
         return
     placed = dataclasses.replace(trial.config, out=trial.directory, data_dir=data_dir)
@@ -59,18 +59,14 @@ def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:
     else:
         train_text(cast(TextConfig, placed), show=show)
     if not trial.done:
-        raise KeyboardInterrupt  # it was asked to stop, and has saved what it had
+        raise KeyboardInterrupt  # the run was asked to stop, and has saved its state
 
 
 def with_seed(config: RunConfig, seed: int, first: Outcome) -> RunConfig | None:
-    """The same with another seed; a search is not repeated, its rate is taken. None if there is no such rate."""
+    """The same run with another seed; in place of a search, the rate that it found. None if it found none."""
     if isinstance(config, ImageConfig) and config.search:
         return dataclasses.replace(config, seed=seed, search=False, lr=first.result["lr"]) if first.converged else None
     return dataclasses.replace(config, seed=seed)
-
-
-def task_of(config: RunConfig) -> Task:
-    return image_task(config) if isinstance(config, ImageConfig) else text_task(cast(TextConfig, config))
 
 
 def _read(path: Path) -> dict[str, Any]:

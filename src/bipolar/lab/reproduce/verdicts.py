@@ -1,14 +1,16 @@
-"""How runs decide a claim: a comparison with a margin, or that it is not decided."""
+"""Claims, the evidence for them, and comparisons that decide them or leave them open."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from bipolar.lab.reproduce.comparison import Cell, over
-from bipolar.lab.reproduce.item import SCALES, Results, Scale
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.records import results_of
+from bipolar.lab.reproduce.scales import SCALES, Scale
+from bipolar.lab.reproduce.tables import Entry, over
 
-#: Where a claim stands that is not the paper's.
+#: ``Claim.where`` of a claim that the paper does not make.
 OURS = "ours"
 
 Status: TypeAlias = Literal["reproduced", "not reproduced", "not decided"]
@@ -16,20 +18,14 @@ Status: TypeAlias = Literal["reproduced", "not reproduced", "not decided"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs say about a claim, and why."""
+    """The answer of the runs to a claim, and the reason."""
 
     status: Status
     reason: str
 
 
 class MissingError(Exception):
-    """That a claim cannot be decided, because something is not there."""
-
-
-def results_of(record: Mapping[str, Any]) -> list[Results]:
-    """The results of each seed."""
-    by_seed = record.get("by_seed")
-    return list(by_seed.values()) if by_seed else [record["results"]]
+    """A result that a claim needs is missing."""
 
 
 class Evidence:
@@ -38,8 +34,8 @@ class Evidence:
     def __init__(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         self.records = records
 
-    def seeds(self, item: str) -> list[dict[str, Any]]:
-        """The results of each seed."""
+    def seeds(self, item: str) -> list[Results]:
+        """The results of each seed of an item whose runs are complete."""
         record = self.records.get(item)
         if record is None:
             raise MissingError(f"there are no runs of {item}")
@@ -51,17 +47,17 @@ class Evidence:
         scale: Scale = self.records[item]["scale"]
         return scale
 
-    def cell(self, item: str, *path: str) -> Cell:
-        """The values at a path of the results, of all seeds."""
-        return self.cell_of(item, " / ".join(path), lambda results: next(iter(over([results], *path)), None))
+    def entry(self, item: str, *path: str) -> Entry:
+        """The values of all seeds at a path of the results."""
+        return self.entry_of(item, " / ".join(path), lambda results: next(iter(over([results], *path)), None))
 
-    def cell_of(self, item: str, name: str, value: Callable[[Results], float | str | None]) -> Cell:
-        """What a function makes of the results of each seed."""
+    def entry_of(self, item: str, name: str, value: Callable[[Results], float | str | None]) -> Entry:
+        """The values of a function of the results, for all seeds; ``name`` is for the message if one is missing."""
         found = [value(results) for results in self.seeds(item)]
         values = [v for v in found if v is not None]
         if len(values) < len(found):
             raise MissingError(f"{item} has nothing at {name}" + (" for some seeds" if values else ""))
-        return Cell(values)
+        return Entry(values)
 
 
 @dataclass(frozen=True)
@@ -70,11 +66,11 @@ class Claim:
 
     name: str
     text: str
-    #: where it stands: in the paper, or that it is ours
+    #: its place in the paper, or :data:`OURS`
     where: str
-    #: the items whose results decide it
+    #: the items whose results decide it; the report shows it with the first
     items: tuple[str, ...]
-    #: how, in words
+    #: the rule in words
     rule: str
     decide: Callable[[Evidence], Verdict]
     #: the smallest scale that can decide it
@@ -95,10 +91,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Margin:
-    """How far apart two means have to be to differ; within it, they are equal.
+    """The difference of two means from which on they are not equal.
 
-    With several seeds that is ``several``, or two standard errors of the difference if they are more. With one seed
-    nothing is known about the noise, so that it takes more to tell two runs apart: ``one``.
+    With several seeds it is ``several``, or two standard errors of the difference if these are larger. One seed says
+    nothing about the noise, so the margin is wider: ``one``.
     """
 
     several: float
@@ -112,12 +108,12 @@ class Margin:
 Order: TypeAlias = Literal["below", "above", "equal", "unclear"]
 
 
-def compare(a: Cell, b: Cell, margin: Margin) -> Order:
-    """Whether a is below b, above it or equal to it, beyond doubt.
+def compare(a: Entry, b: Entry, margin: Margin) -> Order:
+    """The place of a relative to b, or ``"unclear"``.
 
-    What has not converged is above all that has; a value of which some seeds have and some have not is unclear.
+    An entry that did not converge is above every one that did; an entry of which some seeds converged is unclear.
     """
-    if any(0 < len(cell.numbers) < len(cell.ours) for cell in (a, b)) or (a.mean is None and b.mean is None):
+    if any(0 < len(entry.numbers) < len(entry.ours) for entry in (a, b)) or (a.mean is None and b.mean is None):
         return "unclear"
     if a.mean is None or b.mean is None:
         return "above" if a.mean is None else "below"
@@ -132,15 +128,16 @@ def compare(a: Cell, b: Cell, margin: Margin) -> Order:
     return "equal" if abs(apart) + noise <= margin.several else "unclear"
 
 
-def diverged(cell: Cell) -> bool:
+def diverged(entry: Entry) -> bool:
     """Whether no seed has converged."""
-    return not cell.numbers
+    return not entry.numbers
 
 
-def all_converged(cell: Cell) -> bool:
-    return len(cell.numbers) == len(cell.ours)
+def all_converged(entry: Entry) -> bool:
+    return len(entry.numbers) == len(entry.ours)
 
 
-def show(cell: Cell, digits: int = 3) -> str:
-    seeds = f"{len(cell.ours)} seeds" if len(cell.ours) > 1 else "one seed"
-    return f"{cell.text(digits)} ({seeds})"
+def show(entry: Entry, digits: int = 3) -> str:
+    """The mean and spread of an entry, and its number of seeds."""
+    seeds = f"{len(entry.ours)} seeds" if len(entry.ours) > 1 else "one seed"
+    return f"{entry.text(digits)} ({seeds})"

@@ -1,14 +1,17 @@
-"""Tables that set what was found beside what was published."""
+"""Tables of results beside published values."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from bipolar.lab.reproduce.outcomes import DNC, Results
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What was found, a value for each seed, and what was published; either may be missing, or words."""
+class Entry:
+    """A value for each seed and the published value. Each is a number or words, and may be missing."""
 
     ours: Sequence[float | str] = ()
     published: float | str | None = None
@@ -30,40 +33,58 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published one, where both are numbers."""
+        """Our mean less the published value, if both are numbers."""
         return self.mean - self.published if self.mean is not None and isinstance(self.published, float) else None
 
     def text(self, digits: int) -> str:
-        """What was found: the mean, its spread, and how many seeds failed."""
+        """Our mean, its spread, and how many seeds failed."""
         words = [value for value in self.ours if isinstance(value, str)]
         if self.mean is None:
             return words[0] if words else ""
         form = f".{digits}f" if abs(self.mean) < 1e5 else f".{digits}g"
         spread = f" ± {self.spread:{form}}" if self.spread else ""
         failed = f" ({len(words)} of {len(self.ours)} {words[0]})" if words else ""
-        mean = round(self.mean, digits) + 0.0  # without the sign of a zero
+        mean = round(self.mean, digits) + 0.0  # turns -0.0 into 0.0
         return f"{mean:{form}}{spread}{failed}"
 
-    def published_text(self, digits: int) -> str:
-        return f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or ""
+    def rendered(self, digits: int) -> "RenderedEntry":
+        return RenderedEntry(
+            ours=self.text(digits),
+            published=f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or "",
+            difference="" if self.difference is None else f"{self.difference:+.{digits}f}",
+        )
+
+
+@dataclass(frozen=True)
+class RenderedEntry:
+    """The texts of an entry, for every format of the report; empty where there is no value."""
+
+    ours: str
+    published: str
+    difference: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells."""
+    """Rows of entries."""
 
     title: str
     columns: Sequence[str]
-    rows: dict[str, list[Cell]] = field(default_factory=dict)
+    rows: dict[str, list[Entry]] = field(default_factory=dict)
     digits: int = 3
 
     @property
     def has_published(self) -> bool:
-        return any(cell.published is not None for row in self.rows.values() for cell in row)
+        return any(entry.published is not None for row in self.rows.values() for entry in row)
+
+    @cached_property
+    def rendered(self) -> dict[str, list[RenderedEntry]]:
+        """The rows as texts."""
+        return {name: [entry.rendered(self.digits) for entry in row] for name, row in self.rows.items()}
 
 
-def over(seeds: Sequence[dict[str, Any]], *path: str) -> list[float | str]:
-    """The value at a path, of each seed that has one; whole numbers as floating-point ones."""
+def over(seeds: Sequence[Results], *path: str) -> list[float | str]:
+    """The value at a path, for each seed that has one; integers become floats."""
     found: list[float | str] = []
     for value in seeds:
         node: Any = value
@@ -72,28 +93,28 @@ def over(seeds: Sequence[dict[str, Any]], *path: str) -> list[float | str]:
         if isinstance(node, int | float) and not isinstance(node, bool):
             found.append(float(node))
         elif isinstance(node, str):
-            found.append(node.partition(":")[0] if node.startswith("did not converge") else node)
+            found.append(DNC if node.startswith(DNC) else node)  # without the reason
     return found
 
 
 def ranking(title: str, published: Mapping[str, float], name: str, ours: Sequence[float | str], theirs: float) -> Table:
-    """Networks by their error as published, with ours on top, beside what the paper has for it."""
-    rows = {name: [Cell(ours, theirs)]} | {network: [Cell((), error)] for network, error in published.items()}
+    """Published errors of several networks; on top ours, beside the paper's value for it."""
+    rows = {name: [Entry(ours, theirs)]} | {network: [Entry((), error)] for network, error in published.items()}
     return Table(title, ["error"], rows)
 
 
-def flat_table(title: str, seeds: Sequence[dict[str, Any]], columns: dict[str, str], digits: int = 3) -> Table:
-    """A row for each entry of the results, with some of its values; ``columns`` has a heading for each key.
+def flat_table(title: str, seeds: Sequence[Results], columns: dict[str, str], digits: int = 3) -> Table:
+    """A row for each name in the results; ``columns`` maps a key of its values to a heading.
 
-    Whole numbers are shown as such.
+    Integers are listed seed by seed instead of averaged.
     """
     names = list(dict.fromkeys(name for seed in seeds for name in seed))
 
-    def cell(name: str, key: str) -> Cell:
+    def entry(name: str, key: str) -> Entry:
         raw = [seed[name].get(key) for seed in seeds if isinstance(seed.get(name), dict)]
         if raw and all(isinstance(value, int) and not isinstance(value, bool) for value in raw):
-            return Cell([", ".join(map(str, raw))])
-        return Cell(over(seeds, name, key))
+            return Entry([", ".join(map(str, raw))])
+        return Entry(over(seeds, name, key))
 
-    rows = {name: [cell(name, key) for key in columns] for name in names}
+    rows = {name: [entry(name, key) for key in columns] for name in names}
     return Table(title, list(columns.values()), rows, digits)

@@ -1,0 +1,53 @@
+"""Training curves of text runs, as results, as a table and as a picture."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.tables import Table, flat_table
+
+
+def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
+    """The training loss of each run by step, and how the run ended."""
+    return {
+        name: {
+            "status": outcome.result["status"],
+            "reason": outcome.result.get("reason"),
+            "train_bpc": outcome.curve("train_bpc"),
+            "best_valid_bpc": outcome.result.get("best_valid_bpc") if outcome.converged else DNC,
+            "last_train_bpc": outcome.last("train_bpc") if outcome.converged else DNC,
+        }
+        for name, outcome in outcomes.items()
+    }
+
+
+def table_of_curves(seeds: Sequence[Results]) -> list[Table]:
+    """The ends of the runs that :func:`train_curves` collected."""
+    columns = {"best_valid_bpc": "validation BPC", "last_train_bpc": "training BPC, last steps", "status": "status"}
+    return [flat_table("How the runs ended", seeds, columns)]
+
+
+def draw_run(axes: Axes, run: Mapping[str, Any], label: str, **style: Any) -> None:
+    """The curve of one run of :func:`train_curves`; its label says if it did not converge."""
+    steps, losses = zip(*run["train_bpc"], strict=True) if run["train_bpc"] else ((), ())
+    end = "" if run["status"] == "finished" else f" ({DNC})"
+    axes.plot(steps, losses, linewidth=1.2, label=label + end, **style)
+
+
+def draw_losses(
+    curves: Mapping[str, Any], title: str, look: Callable[[str], tuple[str, str, str]], top: float
+) -> Figure:
+    """All runs of :func:`train_curves` in one picture; ``look`` gives a run's colour, line style and label."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for name, run in curves.items():
+        color, style, label = look(name)
+        draw_run(axes, run, label, color=color, linestyle=style)
+    axes.set(xlabel="step", ylabel="training loss (BPC)", title=title)
+    axes.set_ylim(top=min(top, axes.get_ylim()[1]))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    return figure

@@ -1,0 +1,39 @@
+"""Records: one JSON file for each item, with its results by seed."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.scales import SCALES
+
+
+def record_path(directory: Path, item: str) -> Path:
+    return directory / f"{item}.json"
+
+
+def read_record(directory: Path, item: str) -> dict[str, Any] | None:
+    """The record of an item, or None if it is missing or damaged."""
+    try:
+        values = json.loads(record_path(directory, item).read_text(encoding="utf-8"))
+        whole = values["scale"] in SCALES and isinstance(values["results"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return values if whole else None
+
+
+def results_of(record: Mapping[str, Any]) -> list[Results]:
+    """The results of each seed."""
+    by_seed = record.get("by_seed")
+    return list(by_seed.values()) if by_seed else [record["results"]]
+
+
+def finite(value: Any) -> Any:
+    """The same values with ``inf`` and ``nan`` as words, because JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(part) for key, part in value.items()}
+    return [finite(part) for part in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,109 @@
+"""The files of a report: their content, and what may not be in them."""
+
+import dataclasses
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bipolar.lab.cli import main
+from bipolar.lab.data import DataError
+from bipolar.lab.paper import ITEMS, table2
+from bipolar.lab.report import write_markdown, write_report
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER
+from bipolar.lab.reproduce.item import Computation
+from bipolar.lab.reproduce.outcomes import Results
+from bipolar.lab.reproduce.reproduction import Reproduction
+from bipolar.lab.reproduce.tables import Entry, Table
+from bipolar.lab.training.text import TextConfig, TextModel
+from tests.helpers.paths import ROOT
+
+
+def test_what_comes_from_runs_is_escaped(reported: Path) -> None:
+    for name in ("report.html", "report.md"):
+        text = (reported / name).read_text()
+        assert "<script" not in text
+        assert "&lt;script&gt;" in text
+    assert "\\|&lt;/td&gt;" in (reported / "report.md").read_text()
+
+
+def test_the_report_says_what_was_found_beside_what_was_published(reported: Path) -> None:
+    page = (reported / "report.html").read_text()
+    assert "1.800 (1 of 2 did not converge)" in page
+    assert "1.353" in page  # published
+    assert "bipolar reproduce table1 --scale paper" in page
+    data = json.loads((reported / "report.json").read_text())
+    assert {claim["name"]: claim["verdict"] for claim in data["claims"]}["mean"] == "reproduced"
+    cell = data["items"]["table1"]["tables"][0]["rows"]["36 layers"][2]
+    assert cell == {"ours": ["did not converge", 1.8], "published": "did not converge", "difference": None}
+    text = (reported / "report.md").read_text()
+    assert "| Theorems 1 and 2, Figure 1 | **reproduced** |" in text
+    assert "the paper's claims: 1 reproduced" in text
+    assert "our own: 0 reproduced" in text
+
+
+def test_the_command_rebuilds_it(reported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (reported / "report.html").read_bytes()
+    (reported / "report.html").unlink()
+    main(["report", str(reported)])
+    assert str(reported / "report.html") in capsys.readouterr().out.splitlines()
+    assert (reported / "report.html").read_bytes() == before
+    with pytest.raises(DataError, match="there is no result of bipolar reproduce here"):
+        write_report(tmp_path)
+
+
+def test_it_is_rebuilt_from_metrics_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the records are gone, from the directories of the runs."""
+    tiny = TextConfig("python-docs", TextModel(36, 8), max_steps=4, batch_size=8, window=10, max_valid_windows=2)
+    item = dataclasses.replace(table2.ITEM, runs=lambda scale: {"belu": tiny if scale == "quick" else TextConfig()})
+    monkeypatch.setitem(ITEMS, "table2", item)
+    Reproduction([item], "quick", tmp_path).run()
+    before = json.loads((tmp_path / "table2.json").read_text())
+    (tmp_path / "table2.json").unlink()
+    main(["report", str(tmp_path)])
+    assert json.loads((tmp_path / "table2.json").read_text())["results"] == before["results"]
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_documentation_is_what_the_results_say(tmp_path: Path) -> None:
+    """``bipolar report results/small --markdown docs/paper.md`` was run after the last change."""
+    root = ROOT
+    made = write_markdown(root / "results/small", root / "docs/.paper.md")
+    try:
+        assert made.read_text() == (root / "docs/paper.md").read_text()
+    finally:
+        made.unlink()
+
+
+def test_the_example_of_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/items.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(text.split("```python\n")[1].split("```")[0], "my_table.py", "exec"), {"__name__": "__main__"})  # noqa: S102
+    page = (tmp_path / "runs/patterns/report.html").read_text()
+    assert "Which units are flipped" in page
+    assert "It does not matter which units are flipped." in page
+    assert "bipolar reproduce patterns" not in page  # which the command does not know
+    assert "halves" in page
+
+
+def test_tables_are_made_once_for_all_formats(tmp_path: Path) -> None:
+    made = []
+
+    def tables(seeds: Sequence[Results]) -> list[Table]:
+        made.append(seeds)
+        return [Table("A table", ["a"], {"row": [Entry([1.0], 2.0)]})]
+
+    item = Computation(name="one", title="One", compute=lambda scale, data_dir: {"a": 1.0}, tables=tables)
+    Reproduction([item], "quick", tmp_path).run()
+    write_report(tmp_path, [item])
+    assert len(made) == 1
+    assert "1.000 (published 2.000, -1.000)" in (tmp_path / "report.md").read_text()
+
+
+def test_page_and_markdown_have_one_introduction(reported: Path) -> None:
+    for name, link in (("html", f'<a href="{ADDRESS}">{PAPER}</a>'), ("md", f"[{PAPER}]({ADDRESS})")):
+        text = html.unescape((reported / f"report.{name}").read_text())
+        for paragraph in INTRODUCTION:
+            assert paragraph.replace("{paper}", link) in text
