@@ -11,7 +11,8 @@ try:
     import tyro
 
     from bipolar.lab import catalogue
-    from bipolar.lab.data import DataError, data_directory
+    from bipolar.lab.data import data_directory
+    from bipolar.lab.errors import UsageError
     from bipolar.lab.models import load_model
     from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
@@ -67,9 +68,9 @@ def reproduce(
     out = out or Path("runs") / scale
     for name, value in (("seeds", seeds), ("workers", workers)):
         if value is not None and value < 1:
-            raise DataError(f"--{name} {value}: expected at least 1")
+            raise UsageError(f"--{name} {value}: expected at least 1")
     if out.exists() and not out.is_dir():
-        raise DataError(f"--out {out}: expected a directory, there is a file")
+        raise UsageError(f"--out {out}: expected a directory, there is a file")
     chosen = [ITEMS[name] for name in items or ITEMS]
     work = Reproduction(chosen, scale, out, data_dir, seeds)
     if list:
@@ -97,7 +98,7 @@ def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None
         markdown: Write a Markdown file there, instead of a page, with links to the pictures in the directory.
     """
     if not runs.is_dir():
-        raise DataError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
+        raise UsageError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
     record_again([*ITEMS.values()], runs)
     for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:
         print(path)
@@ -201,7 +202,7 @@ def main(args: Sequence[str] | None = None) -> None:
             train_app.cli(prog="bipolar train", description=description, args=args[1:])
         else:
             app.cli(prog="bipolar", description=description, args=args)
-    except DataError as error:
+    except UsageError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bipolar.lab.data import DataError
 from bipolar.lab.data.text import encode
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.runs import load_config, stored
 from bipolar.lab.training.text import TextConfig
@@ -27,16 +27,16 @@ def load_model(run: Path) -> CharRNN:
 def sample(model: CharRNN, prompt: str, length: int, temperature: float, seed: int) -> Iterator[str]:
     """Characters that the model goes on with, one after another; with a temperature of 0 always the likeliest."""
     if not 0 <= temperature < math.inf:
-        raise DataError(f"--temperature {temperature}: expected 0 or more")
+        raise UsageError(f"--temperature {temperature}: expected 0 or more")
     if length < 0:
-        raise DataError(f"--length {length}: expected 0 or more")
+        raise UsageError(f"--length {length}: expected 0 or more")
     if not 0 <= seed < 2**63:
-        raise DataError(f"--seed {seed}: expected 0 to 2**63 - 1")
+        raise UsageError(f"--seed {seed}: expected 0 to 2**63 - 1")
     if not prompt:
-        raise DataError("--prompt: expected at least one character to start from")
+        raise UsageError("--prompt: expected at least one character to start from")
     vocabulary = model.vocabulary
     if not isinstance(vocabulary, str):
-        raise DataError("the model does not know its characters, only their number")
+        raise UsageError("the model does not know its characters, only their number")
     return _sampled(model, encode(prompt, vocabulary), vocabulary, length, temperature, seed)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bipolar.lab.data.files import DataError, RemoteFile, fetch
+from bipolar.lab.data.files import RemoteFile, fetch
+from bipolar.lab.errors import UsageError
 
 CONTENT = {"one.txt": b"the first" * 1000, "two.bin": bytes(range(256)) * 50}
 
@@ -94,12 +95,12 @@ def test_what_is_not_right_is_not_kept(served: tuple[Path, str], tmp_path: Path,
         "cut off": "not there, and downloading failed",
         "without it": "there is no .*one.txt|There is no item named 'one.txt'",
     }[damage]
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(UsageError, match=message):
         fetch(files(f"{url}/bad.{kind}"), tmp_path)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert path.read_bytes() == CONTENT[path.name]  # what came whole before the cut
 
 
 def test_no_server_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"one.txt: not there, and downloading failed .* --data-dir"):
+    with pytest.raises(UsageError, match=r"one.txt: not there, and downloading failed .* --data-dir"):
         fetch(files("http://127.0.0.1:9")[:1], tmp_path)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bipolar.lab import catalogue
-from bipolar.lab.data import DataError, Streams, load_text
+from bipolar.lab.data import Streams, load_text
 from bipolar.lab.data import files as data_files
 from bipolar.lab.data import text as texts
 from bipolar.lab.data.files import RemoteFile, fetch
+from bipolar.lab.errors import UsageError
 
 
 @pytest.fixture
@@ -84,17 +85,17 @@ class TestBadData:
     def test_a_file_that_cannot_be_used(self, directory: Path, content: bytes, message: str) -> None:
         path = directory / "a.txt"
         path.write_bytes(content)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             load_text(str(path), directory)
 
     def test_names_and_splits(self, directory: Path) -> None:
         with pytest.raises(
-            DataError, match="--data nothing: neither one of ptb, text8, text8-74M, python-docs nor a file"
+            UsageError, match="--data nothing: neither one of ptb, text8, text8-74M, python-docs nor a file"
         ):
             load_text("nothing", directory)
         path = directory / "a.txt"
         path.write_bytes(b"abc")
-        with pytest.raises(DataError, match=r"--split .* three positive fractions that add up to 1"):
+        with pytest.raises(UsageError, match=r"--split .* three positive fractions that add up to 1"):
             load_text(str(path), directory, (0.9, 0.2, 0.1))
 
     def test_the_start_of_text8_is_cut_from_the_whole_or_has_a_file(
@@ -115,11 +116,11 @@ class TestBadData:
         (directory / "text8/text8-74M").write_bytes(whole[:60])
         assert load_text("text8-74M", directory).digest() == cut.digest()
         (directory / "text8/text8-74M").write_bytes(whole[:59])
-        with pytest.raises(DataError, match="text8-74M: this is not"):
+        with pytest.raises(UsageError, match="text8-74M: this is not"):
             load_text("text8-74M", directory)
 
     def test_too_short_for_a_batch(self) -> None:
-        with pytest.raises(DataError, match="10 characters are less than one batch of 4 x 5"):
+        with pytest.raises(UsageError, match="10 characters are less than one batch of 4 x 5"):
             Streams(torch.zeros(10, dtype=torch.uint8), 4, 5)
 
     def test_a_tampered_file_is_noticed(self, directory: Path) -> None:
@@ -129,7 +130,7 @@ class TestBadData:
         path.write_bytes(b"right")
         assert fetch([file], directory) == [path]
         path.write_bytes(b"wrong")
-        with pytest.raises(DataError, match="remove it, and it will be downloaded again"):
+        with pytest.raises(UsageError, match="remove it, and it will be downloaded again"):
             fetch([file], directory)
 
     def test_no_network_is_a_sentence(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ class TestBadData:
 
         monkeypatch.setattr(data_files, "_download", fail)
         with pytest.raises(
-            DataError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
+            UsageError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
         ):
             load_text("ptb", directory)
 

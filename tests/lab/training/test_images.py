@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bipolar.lab.cli import main
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
 from bipolar.lab.training.loop import Machine, read_metrics
@@ -60,7 +60,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         {"test_error": result["test_error"], "test_loss": result["test_loss"]}
     )
     assert 0 < evaluate_images(finished, "train")["train_error"] < 100
-    with pytest.raises(DataError, match="--split valid: expected one of train, test"):
+    with pytest.raises(UsageError, match="--split valid: expected one of train, test"):
         evaluate_images(finished, "valid")
 
 
@@ -243,7 +243,7 @@ class TestRecipe:
         ],
     )
     def test_bad_arguments(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_images(replace(SMALL, out=tmp_path / "run", **options))
 
 
@@ -264,7 +264,7 @@ class TestSearch:
             with pytest.raises(KilledError):
                 train_images(config)
         assert not (out / "result.json").exists()
-        with pytest.raises(DataError, match="the search has not ended yet"):
+        with pytest.raises(UsageError, match="the search has not ended yet"):
             evaluate_images(out, "test")
         result = train_images(ImageConfig(resume=out))
         assert result["status"] == "finished"

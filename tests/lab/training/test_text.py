@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from bipolar._tools.files import locked
-from bipolar.lab.data import DataError, load_text
+from bipolar.lab.data import load_text
+from bipolar.lab.errors import UsageError
 from bipolar.lab.models import load_model, sample
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Guard
@@ -90,16 +91,16 @@ def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: P
 def test_evaluation_and_sampling(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert evaluate_text(finished, "test")["test_bpc"] == pytest.approx(result["test_bpc"], rel=1e-6)
-    with pytest.raises(DataError, match="--split dev: expected one of train, valid, test"):
+    with pytest.raises(UsageError, match="--split dev: expected one of train, valid, test"):
         evaluate_text(finished, "dev")
     model = load_model(finished)
     one, two, other = ("".join(sample(model, "the ", 40, 3.0, seed)) for seed in (1, 1, 2))
     assert one == two != other
     assert len(one) == 40
     assert "".join(sample(model, "the ", 5, 0.0, 1)) == "".join(sample(model, "the ", 5, 0.0, 2))
-    with pytest.raises(DataError, match="the symbol 'é' is not in the vocabulary"):
+    with pytest.raises(UsageError, match="the symbol 'é' is not in the vocabulary"):
         list(sample(model, "é", 5, 1.0, 1))
-    with pytest.raises(DataError, match="--temperature -1"):
+    with pytest.raises(UsageError, match="--temperature -1"):
         list(sample(model, "a", 5, -1.0, 1))
     for options, message in (
         (("", 5, 1.0, 1), "--prompt: expected at least one"),
@@ -107,7 +108,7 @@ def test_evaluation_and_sampling(finished: Path) -> None:
         (("a", 5, math.nan, 1), "--temperature nan"),
         (("a", 5, 1.0, -1), "--seed -1"),
     ):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             sample(model, *options)
     likeliest = "".join(sample(model, "the ", 20, 0.0, 1))
     assert "".join(sample(model, "the ", 20, 1e-40, 1)) == likeliest
@@ -252,12 +253,12 @@ class TestResume:
         assert Checkpoints(out / "checkpoints").best() is None
         assert "best.pt: this checkpoint is broken; the last one takes its place" in capsys.readouterr().err
         before = (out / "metrics.jsonl").read_bytes()
-        with pytest.raises(DataError, match="there is no checkpoint that is not broken"):
+        with pytest.raises(UsageError, match="there is no checkpoint that is not broken"):
             train_text(TextConfig(resume=out))
         assert (out / "metrics.jsonl").read_bytes() == before
 
     def test_a_run_goes_on_as_it_was_configured(self, corpus: Path, finished: Path, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"--max-steps, --lr: --resume goes on with a run as it was configured"):
+        with pytest.raises(UsageError, match=r"--max-steps, --lr: --resume goes on with a run as it was configured"):
             train_text(TextConfig(resume=finished, max_steps=900, lr=0.1))
 
     @pytest.mark.parametrize("change", [("q", "Q"), ("q", "qu"), ("q", "k")])
@@ -270,7 +271,7 @@ class TestResume:
             lambda: train_text(TextConfig(resume=tmp_path / "run")),
             lambda: evaluate_text(tmp_path / "run", "test"),
         ):
-            with pytest.raises(DataError, match=r"this is not the text that .*run began with"):
+            with pytest.raises(UsageError, match=r"this is not the text that .*run began with"):
                 again()
 
     def test_one_process_at_a_time(self, corpus: Path, tmp_path: Path) -> None:
@@ -288,17 +289,17 @@ class TestResume:
     )
     def test_a_configuration_that_is_not_one(self, tmp_path: Path, content: str, message: str) -> None:
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_text(TextConfig(resume=tmp_path))
 
     def test_a_run_is_not_overwritten_by_another(self, corpus: Path, tmp_path: Path) -> None:
         out = tmp_path / "taken"
         train_text(config(corpus, out, max_steps=2))
-        with pytest.raises(DataError, match="there is another run here; --resume"):
+        with pytest.raises(UsageError, match="there is another run here; --resume"):
             train_text(config(corpus, out, max_steps=2, lr=1e-4))
 
     def test_resuming_nothing(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="not the directory of a run"):
+        with pytest.raises(UsageError, match="not the directory of a run"):
             train_text(TextConfig(resume=tmp_path))
 
 
@@ -460,7 +461,7 @@ class TestRecipe:
         ],
     )
     def test_bad_arguments(self, corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_text(config(corpus, tmp_path / "run", **options))
 
 

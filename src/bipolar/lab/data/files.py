@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from bipolar._tools.files import digest, replacing
-
-
-class DataError(Exception):
-    """Data that is not there, or not what it should be; the message says what to do."""
+from bipolar.lab.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -86,18 +83,18 @@ def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
         if not path.exists():
             missing.setdefault(file.url, []).append(file)
         elif not file.intact(path):
-            raise DataError(
+            raise UsageError(
                 f"{path}: this is not {path.name} of {file.url} (its {file.digest.split(':')[0]} differs); "
                 "remove it, and it will be downloaded again"
             )
     for url, wanted in missing.items():
         try:
             _download(url, wanted, directory)
-        except DataError:
+        except UsageError:
             raise
         except Exception as error:  # whatever the network, its proxies and the disk come up with
             places = ", ".join(str(directory / file.path) for file in wanted)
-            raise DataError(
+            raise UsageError(
                 f"{places}: not there, and downloading failed ({error}). Put what is missing there yourself (from "
                 f"{url}), or say with --data-dir, or the environment variable BIPOLAR_DATA, where the data is"
             ) from None
@@ -121,7 +118,7 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
                 with _opened(saved, url, Path(file.path).name) as source, part.open("wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
                 if not file.intact(part):
-                    raise DataError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
+                    raise UsageError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
     finally:
         saved.unlink(missing_ok=True)
 
@@ -140,7 +137,7 @@ def _opened(saved: Path, url: str, name: str) -> Iterator[IO[bytes]]:
                     with member_file:
                         yield member_file
                     return
-            raise DataError(f"{url}: there is no {name} in it")
+            raise UsageError(f"{url}: there is no {name} in it")
     else:
         with saved.open("rb") as plain:
             yield plain

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import CIFAR10, DataError, fetch
+from bipolar.lab.data.files import CIFAR10, fetch
+from bipolar.lab.errors import UsageError
 
 NAMES = ("cifar10", "digits")
 CLASSES = 10
@@ -92,9 +93,9 @@ def load_images(data: str, directory: Path, train_images: int | None = None) -> 
     elif data == "digits":
         found = _digits()
     else:
-        raise DataError(f"--data {data}: expected one of {', '.join(NAMES)}")
+        raise UsageError(f"--data {data}: expected one of {', '.join(NAMES)}")
     if train_images is not None and not 0 < train_images <= len(found.train):
-        raise DataError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
+        raise UsageError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
     return replace(found, train=found.train.first(train_images))
 
 

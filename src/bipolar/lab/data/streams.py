@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import DataError
+from bipolar.lab.errors import UsageError
 
 
 class Streams:
@@ -25,7 +25,7 @@ class Streams:
         #: the number of windows in an epoch
         self.windows = (len(text) - 1) // (batch * window)
         if not self.windows:
-            raise DataError(
+            raise UsageError(
                 f"{name}: {len(text)} characters are less than one batch of {batch} x {window} + 1; "
                 "take a longer text, or a smaller --batch-size or --window"
             )

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bipolar._tools.files import replacing, write_json
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.report.content import Decided, Section, read
 from bipolar.lab.reproduce.comparison import Table
@@ -37,7 +37,7 @@ def write_report(directory: Path, items: Mapping[str, Item] = ITEMS) -> list[Pat
     """Writes ``report.html``, ``report.md`` and ``report.json`` from the records in a directory."""
     sections, decided = read(directory, items)
     if not sections:
-        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
+        raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     page, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
     _write(page, html(sections, decided))
     _write(text, markdown(sections, decided))
@@ -49,12 +49,12 @@ def write_markdown(directory: Path, path: Path) -> Path:
     """Writes the report as Markdown elsewhere, with links to the pictures in the directory."""
     sections, decided = read(directory, ITEMS)
     if not sections:
-        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
+        raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     figures = os.path.relpath(directory, path.parent)
     try:
         _write(path, markdown(sections, decided, Path(figures).as_posix()))
     except OSError as error:
-        raise DataError(f"--markdown {path}: {error.strerror or error}") from None
+        raise UsageError(f"--markdown {path}: {error.strerror or error}") from None
     return path
 
 

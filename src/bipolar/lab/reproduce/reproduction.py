@@ -9,7 +9,7 @@ from typing import Any
 
 from bipolar._tools.figures import save_all
 from bipolar._tools.files import write_json
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.reproduce.executors import Executor
 from bipolar.lab.reproduce.item import SCALES, Computation, Item, Outcome, Results, Scale, Training
@@ -101,7 +101,7 @@ class Reproduction:
     def _check_scale(self, item: Item) -> None:
         record = read_record(self._path(item))
         if record is not None and record.get("scale") != self.scale:
-            raise DataError(
+            raise UsageError(
                 f"--out {self.out}: {item.name}.json is there already, of the scale {record.get('scale')}; "
                 "choose another --out"
             )

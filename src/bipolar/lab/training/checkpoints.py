@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bipolar._tools.files import digest, replacing
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 
 KEPT = 2
 
@@ -21,7 +21,7 @@ def best_of(run: Path) -> dict[str, Any]:
     checkpoints = Checkpoints(run / "checkpoints")
     saved = checkpoints.best() or checkpoints.last()
     if saved is None:
-        raise DataError(f"{run}: there is no checkpoint yet")
+        raise UsageError(f"{run}: there is no checkpoint yet")
     return saved
 
 
@@ -54,7 +54,7 @@ class Checkpoints:
                 print(f"{path}: this checkpoint is broken", file=sys.stderr)
                 broken.append(path)
         if broken:
-            raise DataError(
+            raise UsageError(
                 f"{self.directory}: there is no checkpoint that is not broken; remove the run to start again"
             )
         return None

@@ -16,8 +16,9 @@ from bipolar._activations.moments import Statistic
 from bipolar._activations.patterns import Pattern
 from bipolar._init.lsuv import lsuv_
 from bipolar._tools.files import write_json
-from bipolar.lab.data import DataError, data_directory
+from bipolar.lab.data import data_directory
 from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, is_chief, unwrapped
@@ -120,7 +121,7 @@ class ImageConfig(RunConfig):
         self.positive("lr")
         for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
             if not 0 <= getattr(self, name) < end:
-                raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")
         self.check_model(lambda: self.model.build(3))
 
     def rate_at(self, step: int, total: int) -> float:
@@ -142,9 +143,9 @@ class ImageTask(Task):
 
     def __init__(self, config: ImageConfig, data: ImageSet, initialise: bool = True) -> None:
         if len(data.train) < config.batch_size:
-            raise DataError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
+            raise UsageError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
         if config.test_images is not None and config.test_images > len(data.test):
-            raise DataError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
+            raise UsageError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
         self.config, self.data, self.initialise = config, data, initialise
         self.epoch = 0
         self.order = torch.empty(0, dtype=torch.int64)
@@ -153,7 +154,7 @@ class ImageTask(Task):
     def setup(self, fabric: "Fabric") -> None:
         c = self.config
         if c.batch_size % fabric.world_size:
-            raise DataError(f"--batch-size {c.batch_size}: {fabric.world_size} processes cannot share it evenly")
+            raise UsageError(f"--batch-size {c.batch_size}: {fabric.world_size} processes cannot share it evenly")
         share = c.batch_size // fabric.world_size
         self.part = slice(fabric.global_rank * share, (fabric.global_rank + 1) * share)
         self.fabric = fabric
@@ -317,11 +318,11 @@ def found_in(run: Path) -> Path:
 def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
     """The metrics of a run's last model on a split."""
     if split not in ("train", "test"):
-        raise DataError(f"--split {split}: expected one of train, test")
+        raise UsageError(f"--split {split}: expected one of train, test")
     run = found_in(run)
     config = load_config(ImageConfig, run, data_dir)
     if config.search:
-        raise DataError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")
+        raise UsageError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")
     task = image_task(config, initialise=False)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())

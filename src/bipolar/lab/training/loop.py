@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._tools.files import locked, write_json
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Divergence, Guard
@@ -49,7 +49,7 @@ class Machine:
     def fabric(self) -> "Fabric":
         for name in ("devices", "num_nodes"):
             if getattr(self, name) < 1:
-                raise DataError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
         from lightning_fabric import Fabric  # which takes two seconds, and not every command trains
 
         try:
@@ -61,7 +61,7 @@ class Machine:
                 strategy="ddp" if self.several else "auto",
             )
         except (ValueError, RuntimeError, ImportError) as error:  # such as no GPU
-            raise DataError(f"--accelerator {self.accelerator} --precision {self.precision}: {error}") from None
+            raise UsageError(f"--accelerator {self.accelerator} --precision {self.precision}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

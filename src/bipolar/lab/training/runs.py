@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import torch
 import tyro
 
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.loop import Length, Machine, Task, train
 
 Config = TypeVar("Config", bound="RunConfig")
@@ -55,22 +55,22 @@ class RunConfig:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raises a ``DataError`` about what cannot be."""
+        """Raises a ``UsageError`` about what cannot be."""
         counts = ("max_epochs", "max_steps", "batch_size", "checkpoint_every", "log_every", "patience")
         for name in counts:
             self.at_least(name, 1)
         if not 0 <= self.seed < 2**31:
-            raise DataError(f"--seed {self.seed}: expected 0 to {2**31 - 1}")
+            raise UsageError(f"--seed {self.seed}: expected 0 to {2**31 - 1}")
 
     def at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
         if value is not None and value < least:
-            raise DataError(f"--{name.replace('_', '-')} {value}: expected at least {least}")
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected at least {least}")
 
     def positive(self, name: str) -> None:
         value = getattr(self, name)
         if value is not None and not 0 < value < LARGEST:
-            raise DataError(f"--{name.replace('_', '-')} {value}: expected a positive number, below {LARGEST:g}")
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a positive number, below {LARGEST:g}")
 
     def check_model(self, build: Callable[[], object]) -> None:
         """Builds the model without memory; what it says about its arguments is about those of the command."""
@@ -79,7 +79,7 @@ class RunConfig:
                 build()
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             named = re.match(r"([a-z_]+(?:, [a-z_]+)*)(: .*)", str(error), re.DOTALL)
-            raise DataError(
+            raise UsageError(
                 f"--model.{named[1].replace('_', '-')}{named[2]}" if named else f"--model: {error}"
             ) from None
 
@@ -116,7 +116,7 @@ def stored(run: Path) -> dict[str, Any]:
         values: dict[str, Any] = json.loads((run / "config.json").read_text(encoding="utf-8"))
         values["config"], values["task"]  # which every run has
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{run}: not the directory of a run ({error})") from None
+        raise UsageError(f"{run}: not the directory of a run ({error})") from None
     return values
 
 
@@ -124,11 +124,11 @@ def load_config(kind: type[Config], run: Path, data_dir: Path | None = None) -> 
     """The configuration of a run."""
     values = stored(run)
     if values["task"] != kind.task:
-        raise DataError(f"{run}: a run of {values['task']}, not of {kind.task}")
+        raise UsageError(f"{run}: a run of {values['task']}, not of {kind.task}")
     try:
         config = kind.from_json(values["config"])
     except (TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"{run / 'config.json'}: not as it was written ({error})") from None
+        raise UsageError(f"{run / 'config.json'}: not as it was written ({error})") from None
     return dataclasses.replace(config, out=run, data_dir=data_dir)
 
 
@@ -139,7 +139,7 @@ def prepared(config: Config) -> Config:
         changed = [f.name for f in dataclasses.fields(config) if getattr(given, f.name) != getattr(default, f.name)]
         if changed:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
-            raise DataError(
+            raise UsageError(
                 f"{names}: --resume goes on with a run as it was configured; leave it out, or start another"
             )
         config = load_config(type(config), config.resume, data_dir=config.data_dir)
@@ -147,7 +147,7 @@ def prepared(config: Config) -> Config:
     config.check()
     out = config.out or Path("runs")
     if (out / "config.json").exists() and stored(out)["config"] != config.to_json():
-        raise DataError(
+        raise UsageError(
             f"--out {out}: there is another run here; --resume {out} to go on with it, or choose another --out"
         )
     return config

@@ -13,8 +13,9 @@ from bipolar._activations.moments import Statistic
 from bipolar._activations.patterns import Pattern
 from bipolar._init.stacked import Balance
 from bipolar._rnn import StackedRNN
-from bipolar.lab.data import Corpus, DataError, Streams, data_directory, load_text
+from bipolar.lab.data import Corpus, Streams, data_directory, load_text
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, SPLITS
+from bipolar.lab.errors import UsageError
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
@@ -162,7 +163,7 @@ class TextTask(Task):
         c = self.config
         world = fabric.world_size
         if c.batch_size % world:
-            raise DataError(f"--batch-size {c.batch_size}: {world} processes cannot share it evenly")
+            raise UsageError(f"--batch-size {c.batch_size}: {world} processes cannot share it evenly")
         share = c.batch_size // world
         self.part = slice(fabric.global_rank * share, (fabric.global_rank + 1) * share)
         self.fabric = fabric
@@ -275,14 +276,14 @@ def _corpus_of(config: TextConfig) -> Corpus:
     if config.out is not None and (config.out / "config.json").exists():
         before = stored(config.out)
         if before.get("vocabulary") != corpus.vocabulary or before.get("text") != corpus.digest():
-            raise DataError(f"--data {config.data}: this is not the text that {config.out} began with")
+            raise UsageError(f"--data {config.data}: this is not the text that {config.out} began with")
     return corpus
 
 
 def evaluate_text(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
     """The metrics of a run's best model on a split."""
     if split not in SPLITS:
-        raise DataError(f"--split {split}: expected one of {', '.join(SPLITS)}")
+        raise UsageError(f"--split {split}: expected one of {', '.join(SPLITS)}")
     config = load_config(TextConfig, run, data_dir)
     task = TextTask(config, _corpus_of(config))
     with torch.random.fork_rng(devices=[]):
