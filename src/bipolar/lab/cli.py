@@ -22,7 +22,7 @@ try:
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction, record_again
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
-    from bipolar.lab.training.loop import is_chief
+    from bipolar.lab.training.processes import is_chief
     from bipolar.lab.training.runs import Config, stored
     from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
 except ModuleNotFoundError as error:

@@ -16,7 +16,8 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
-from bipolar.lab.training.loop import Machine, read_metrics
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from tests.lab.training.test_text import KilledError, ask_to_stop, die, interrupt_at
 
 MODEL = ImageModel(depth=10, widen_factor=1)

@@ -20,7 +20,8 @@ from bipolar.lab.errors import UsageError
 from bipolar.lab.models import load_model, sample
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Guard
-from bipolar.lab.training.loop import Machine, read_metrics
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config
 from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, train_text
 

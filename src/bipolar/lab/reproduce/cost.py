@@ -13,8 +13,8 @@ from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
 from bipolar.lab.reproduce.trials import task_of
 from bipolar.lab.training.images import ImageConfig, ImageModel
-from bipolar.lab.training.loop import seconds_per_step
 from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.speed import seconds_per_step
 from bipolar.lab.training.text import TextConfig, TextModel
 
 #: Sizes of the data, for estimates where it is not at hand: characters to train on, images, and their sides.

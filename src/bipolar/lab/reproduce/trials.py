@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from bipolar.lab.reproduce.item import Outcome
 from bipolar.lab.training.images import ImageConfig, found_in, image_task, train_images
-from bipolar.lab.training.loop import Task, read_metrics
+from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.task import Task
 from bipolar.lab.training.text import TextConfig, text_task, train_text
 
 

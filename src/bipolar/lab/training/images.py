@@ -21,8 +21,10 @@ from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
 from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import best_of
-from bipolar.lab.training.loop import Machine, Task, is_chief, unwrapped
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.processes import is_chief, share_of_batch, without_fabric
 from bipolar.lab.training.runs import LARGEST, RunConfig, load_config, perform, prepared
+from bipolar.lab.training.task import Task
 from bipolar.models._oriented_response_net import Encoding, OrientedResponseNet
 from bipolar.models._wide_resnet import Norm, Shortcut, WideResNet
 
@@ -153,10 +155,7 @@ class ImageTask(Task):
 
     def setup(self, fabric: "Fabric") -> None:
         c = self.config
-        if c.batch_size % fabric.world_size:
-            raise UsageError(f"--batch-size {c.batch_size}: {fabric.world_size} processes cannot share it evenly")
-        share = c.batch_size // fabric.world_size
-        self.part = slice(fabric.global_rank * share, (fabric.global_rank + 1) * share)
+        self.part = share_of_batch(c.batch_size, fabric)
         self.fabric = fabric
         self.train, self.tested = (
             self.data.train.to(fabric.device),
@@ -216,7 +215,7 @@ class ImageTask(Task):
         """Error in per cent, and loss; each process takes its share of the batches."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         # not by the wrapper of several processes, which would wait in each call for those that have fewer batches
-        network = unwrapped(self.model)
+        network = without_fabric(self.model)
         if world > 1:
             for buffer in network.buffers():
                 buffer.copy_(self.fabric.broadcast(buffer))

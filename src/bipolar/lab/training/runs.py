@@ -12,7 +12,9 @@ import torch
 import tyro
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.loop import Length, Machine, Task, train
+from bipolar.lab.training.loop import Length, train
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.task import Task
 
 Config = TypeVar("Config", bound="RunConfig")
 

@@ -18,8 +18,10 @@ from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, SPLITS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
-from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.processes import mean_over_processes, of_all_processes, of_process, share_of_batch
 from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared, stored
+from bipolar.lab.training.task import Task
 from bipolar.models._char_rnn import Cell, CharRNN
 
 if TYPE_CHECKING:
@@ -161,11 +163,7 @@ class TextTask(Task):
 
     def setup(self, fabric: "Fabric") -> None:
         c = self.config
-        world = fabric.world_size
-        if c.batch_size % world:
-            raise UsageError(f"--batch-size {c.batch_size}: {world} processes cannot share it evenly")
-        share = c.batch_size // world
-        self.part = slice(fabric.global_rank * share, (fabric.global_rank + 1) * share)
+        self.part = share_of_batch(c.batch_size, fabric)
         self.fabric = fabric
         self.streams = {
             split: Streams(self.corpus[split], c.batch_size, c.window, f"{self.corpus.name}, {split}")
