@@ -13,18 +13,18 @@ try:
     from bipolar.lab import catalogue
     from bipolar.lab.data import data_directory
     from bipolar.lab.errors import UsageError
-    from bipolar.lab.models import load_model
-    from bipolar.lab.models import sample as sample_from
     from bipolar.lab.paper import ITEMS
     from bipolar.lab.report import write_markdown, write_report
     from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
     from bipolar.lab.reproduce.item import Scale
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction, record_again
+    from bipolar.lab.sampling import sample as sample_from
+    from bipolar.lab.training.config import Config
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
     from bipolar.lab.training.processes import is_chief
-    from bipolar.lab.training.runs import Config, stored
-    from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
+    from bipolar.lab.training.runs import stored
+    from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing == "bipolar":
@@ -126,7 +126,7 @@ def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
 
 
 def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
-    out = config.resume or config.filled().out
+    out = config.resume or config.directory
     try:
         result = run(config)
     except OSError as error:

@@ -295,12 +295,12 @@ class TestSearch:
         config = replace(SMALL, out=tmp_path / "alone", lr=1e-9, train_images=64)
         assert train_images(config)["status"] == "finished"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bipolar.lab.training.images.HALVINGS", 0)
+            patch.setattr("bipolar.lab.training.images.search.HALVINGS", 0)
             result = train_images(replace(config, out=tmp_path / "search", search=True))
         assert result["reason"] == "the loss is no better than a uniform guess after 6 steps"
 
     def test_it_gives_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("bipolar.lab.training.images.HALVINGS", 1)
+        monkeypatch.setattr("bipolar.lab.training.images.search.HALVINGS", 1)
         config = replace(SMALL, out=tmp_path, search=True, lr=1e6, train_images=64)
         result = train_images(config)
         assert result["status"] == "did not converge"

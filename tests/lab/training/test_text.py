@@ -17,13 +17,13 @@ import torch
 from bipolar._tools.files import locked
 from bipolar.lab.data import load_text
 from bipolar.lab.errors import UsageError
-from bipolar.lab.models import load_model, sample
+from bipolar.lab.sampling import sample
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config
-from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, train_text
+from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, load_model, train_text
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
 MODEL = TextModel(num_layers=4, hidden_size=16, dropout=0.1, recurrent_dropout=0.1, block_dropout=0.1)
@@ -79,12 +79,12 @@ def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: P
 
     def start(lsuv: Any) -> torch.Tensor:
         torch.manual_seed(1)
-        task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)).filled(), text)
+        task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)), text)
         task.setup(Machine(accelerator="cpu").fabric())
         return task.model.get_parameter("rnn.weight_hh_l2").detach()
 
     torch.manual_seed(1)
-    fresh = MODEL.build(text.vocabulary).get_parameter("rnn.weight_hh_l2")
+    fresh = TextConfig(model=MODEL).build(text.vocabulary).get_parameter("rnn.weight_hh_l2")
     assert torch.equal(start("none"), fresh)
     assert not torch.equal(start("variance"), fresh)
 
@@ -360,10 +360,16 @@ def test_the_gradients_of_two_processes_are_those_of_one(corpus: Path, tmp_path:
 
 class TestRecipe:
     def test_the_papers_defaults(self) -> None:
-        ptb, text8 = TextConfig().filled(), TextConfig("text8").filled()
-        assert (ptb.lr, ptb.batch_size, ptb.window, ptb.validate_every, ptb.max_epochs) == (2e-4, 128, 50, 4, 200)
-        assert (text8.lr, text8.validate_every, text8.model.dropout, text8.model.block_dropout) == (5e-5, 1, 0.01, 0.01)
-        assert TextConfig("text8", TextModel(dropout=0.2)).filled().model.dropout == 0.2
+        config, ptb, text8 = TextConfig(), TextConfig().recipe, TextConfig("text8").recipe
+        assert (ptb.lr, config.batch_size, config.window, ptb.validate_every, config.max_epochs) == (
+            2e-4,
+            128,
+            50,
+            4,
+            200,
+        )
+        assert (text8.lr, text8.validate_every, text8.rates.dropout, text8.rates.block_dropout) == (5e-5, 1, 0.01, 0.01)
+        assert TextConfig("text8", TextModel(dropout=0.2)).recipe.rates.dropout == 0.2
 
     @pytest.mark.parametrize(("halve_from", "halved"), [(4, [1, 1, 1, 2, 2, 4]), (2, [1, 2, 2, 4, 4, 8])])
     def test_the_rate_is_halved_when_validation_does_not_improve(
@@ -381,16 +387,16 @@ class TestRecipe:
     def test_a_configuration_survives_its_file(self, finished: Path, corpus: Path) -> None:
         loaded = load_config(TextConfig, finished)
         assert loaded.out == finished
-        assert dataclasses.replace(loaded, out=None) == dataclasses.replace(
-            config(corpus, finished, max_steps=450).filled(), out=None
-        )
+        given = config(corpus, finished, max_steps=450)
+        assert loaded.recipe == given.recipe
+        assert dataclasses.replace(loaded, halve_from=None) == given  # a file holds the defaults, too
 
     def test_budgets_of_other_cells(self, corpus: Path, tmp_path: Path) -> None:
         for cell in ("stack", "lstm", "gru", "rnn"):
-            model = TextModel(2, cell=cell, params=20_000).build("abcdef")
+            model = TextConfig(model=TextModel(2, cell=cell, params=20_000)).build("abcdef")
             assert abs(model.num_parameters / 20_000 - 1) < 0.05
-        settings = TextConfig(str(corpus), TextModel(2, cell="lstm", params=20_000)).filled()
-        assert settings.out == Path("runs/fox-2x20000-lstm-1")
+        settings = TextConfig(str(corpus), TextModel(2, cell="lstm", params=20_000))
+        assert settings.directory == Path("runs/fox-2x20000-lstm-1")
 
     @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
     def test_other_cells_can_be_evaluated_and_sampled(self, corpus: Path, tmp_path: Path, cell: Any) -> None:
@@ -400,7 +406,7 @@ class TestRecipe:
         assert len(list(sample(load_model(tmp_path), "the ", 10, 1.0, 1))) == 10
 
     def task(self, corpus: Path, **options: Any) -> TextTask:
-        settings = config(corpus, Path("unused"), model=TextModel(4, 16, dropout=0.0), **options).filled()
+        settings = config(corpus, Path("unused"), model=TextModel(4, 16, dropout=0.0), **options)
         task = TextTask(settings, load_text(str(corpus), Path()))
         with torch.random.fork_rng():
             task.setup(settings.machine.fabric())

@@ -12,8 +12,8 @@ from bipolar.lab.data import data_directory
 from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
 from bipolar.lab.reproduce.trials import task_of
+from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig, ImageModel
-from bipolar.lab.training.runs import RunConfig
 from bipolar.lab.training.speed import seconds_per_step
 from bipolar.lab.training.text import TextConfig, TextModel
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bipolar.lab.reproduce.comparison import Table, flat_table
-from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.config import RunConfig
 
 Scale: TypeAlias = Literal["quick", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -15,7 +15,7 @@ from bipolar.lab.reproduce.executors import Executor
 from bipolar.lab.reproduce.item import SCALES, Computation, Item, Outcome, Results, Scale, Training
 from bipolar.lab.reproduce.trials import Trial, trial_of, with_seed
 from bipolar.lab.reproduce.verdicts import results_of
-from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.config import RunConfig
 
 
 class Reproduction:

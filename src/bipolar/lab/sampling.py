@@ -1,31 +1,18 @@
-"""Models out of the directories of runs."""
+"""Text written by a character-level language model."""
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from bipolar.lab.data.text import encode
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of
-from bipolar.lab.training.runs import load_config, stored
-from bipolar.lab.training.text import TextConfig
 from bipolar.models import CharRNN
 
 
-def load_model(run: Path) -> CharRNN:
-    """The best model of a run so far, or its last if it has not been validated yet."""
-    config = load_config(TextConfig, run)
-    saved = best_of(run)
-    model = config.model.build(stored(run)["vocabulary"])
-    model.load_state_dict(saved["model"])
-    return model.eval()
-
-
 def sample(model: CharRNN, prompt: str, length: int, temperature: float, seed: int) -> Iterator[str]:
-    """Characters that the model goes on with, one after another; with a temperature of 0 always the likeliest."""
+    """The characters that a model writes after a prompt, one by one; with a temperature of 0 always the likeliest."""
     if not 0 <= temperature < math.inf:
         raise UsageError(f"--temperature {temperature}: expected 0 or more")
     if length < 0:
@@ -51,7 +38,7 @@ def _sampled(
         if temperature == 0:
             token = logits.argmax()
         else:
-            above = (logits - logits.max()).double() / temperature  # none is above 0, however low the temperature
+            above = (logits - logits.max()).double() / temperature  # at most 0: cannot overflow at a low temperature
             token = torch.multinomial(above.softmax(-1), 1, generator=generator)[0]
         yield vocabulary[int(token)]
         logits, state = model.step(token, state)
