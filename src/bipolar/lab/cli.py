@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 try:
     import tyro
 
-    from bipolar.lab import catalogue
-    from bipolar.lab.data import data_directory
+    from bipolar.lab.data import catalogue, data_directory
     from bipolar.lab.errors import UsageError
     from bipolar.lab.paper import ITEMS
     from bipolar.lab.report import write_markdown, write_report
@@ -85,7 +84,7 @@ def reproduce(
         paths = work.run(executor)
     except OSError as error:
         sys.exit(f"--out {out}: {error.strerror or error}")
-    for path in (*paths, *reversed(write_report(out))):  # the page, at which one looks, comes last
+    for path in (*paths, *reversed(write_report(out))):  # the page, which people open, comes last
         print(path)
 
 
@@ -207,6 +206,6 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # whoever read it, such as head, has had enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Downloads, from a real server: whole files, files out of archives, and what is not what it should be."""
+"""Downloads from a real server: whole files, files out of archives, and damaged ones."""
 
 import functools
 import hashlib
@@ -104,3 +104,14 @@ def test_what_is_not_right_is_not_kept(served: tuple[Path, str], tmp_path: Path,
 def test_no_server_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"one.txt: not there, and downloading failed .* --data-dir"):
         fetch(files("http://127.0.0.1:9")[:1], tmp_path)
+
+
+def test_a_tampered_file_is_noticed(tmp_path: Path) -> None:
+    file = RemoteFile("set/a.txt", "https://example.org/a.txt", f"sha256:{hashlib.sha256(b'right').hexdigest()}")
+    path = tmp_path / "set/a.txt"
+    path.parent.mkdir()
+    path.write_bytes(b"right")
+    assert fetch([file], tmp_path) == [path]
+    path.write_bytes(b"wrong")
+    with pytest.raises(UsageError, match="remove it, and it will be downloaded again"):
+        fetch([file], tmp_path)

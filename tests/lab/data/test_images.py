@@ -1,4 +1,4 @@
-"""Images: the binary format, the statistics, and that augmentation is what a slow loop does."""
+"""Images: the binary format, the statistics, and augmentation against a slow loop."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of the data sets: where they are, where they come from, and whether they are what they should be."""
+"""Files of the data sets: their places, addresses and checksums, and their download."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from bipolar.lab.errors import UsageError
 class RemoteFile:
     """A file of a data set: its place in the data directory, its address, and its digest, ``"sha256:..."``.
 
-    Where the address is that of an archive, the digest is that of the file in it, which has the same name.
+    If the address is that of an archive, the digest is that of the file of the same name in it.
     """
 
     path: str
@@ -49,7 +49,7 @@ PTB = (
     ),
 )
 TEXT8 = (RemoteFile("text8/text8", "https://mattmahoney.net/dc/text8.zip", "md5:3bea1919949baf155f99411df5fada7e"),)
-#: its first characters, for shorter runs; they may be in a file of their own
+#: the start of Text8, for shorter runs; it may be in a file of its own
 TEXT8_START = RemoteFile(
     "text8/text8-74M", TEXT8[0].url, "sha256:56994afbff37bd7c3de0c9d1e39231ba8ac50e42192849faef419f1e5c7dda06"
 )
@@ -76,7 +76,7 @@ def data_directory(given: Path | None) -> Path:
 
 
 def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
-    """The paths of intact copies of the files, downloaded first where they are not there: an archive only once."""
+    """The paths of the files, each checked; a missing one is downloaded first, an archive only once."""
     missing: dict[str, list[RemoteFile]] = {}
     for file in files:
         path = directory / file.path
@@ -92,7 +92,7 @@ def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
             _download(url, wanted, directory)
         except UsageError:
             raise
-        except Exception as error:  # whatever the network, its proxies and the disk come up with
+        except Exception as error:  # network, proxies and disk raise errors of many types
             places = ", ".join(str(directory / file.path) for file in wanted)
             raise UsageError(
                 f"{places}: not there, and downloading failed ({error}). Put what is missing there yourself (from "
@@ -106,7 +106,7 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=30)
-    # an archive has no digest of its own here: the files in it are checked below, as any other
+    # no digest here: that of an archive is unknown, and every file is checked below
     saved = Path(
         pooch.retrieve(
             url, known_hash=None, fname=f"{url.rsplit('/', 1)[1]}.download", path=directory, downloader=downloader
@@ -125,7 +125,7 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
 
 @contextmanager
 def _opened(saved: Path, url: str, name: str) -> Iterator[IO[bytes]]:
-    """What was downloaded, or the file of a name in it; nothing is extracted by a path that an archive gives."""
+    """The download, or the file of that name in it; nothing is extracted to a path that an archive gives."""
     if url.endswith(".zip"):
         with zipfile.ZipFile(saved) as archive, archive.open(name) as member:
             yield member

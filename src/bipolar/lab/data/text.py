@@ -1,4 +1,4 @@
-"""Texts as sequences of small integers: Penn Treebank, Text8, what ships with Python, or any file."""
+"""Texts as sequences of small integers: Penn Treebank, Text8, Python's documentation, or any file."""
 
 import codecs
 import hashlib
@@ -35,7 +35,7 @@ class Corpus:
     test: Tensor
 
     def digest(self) -> str:
-        """Of the whole text, to tell whether it is still the same."""
+        """The digest of the whole text, which tells whether it is still the same."""
         state = hashlib.sha256(self.vocabulary.encode())
         for split in SPLITS:
             state.update(self[split].numpy().data)
@@ -86,12 +86,12 @@ def python_docs() -> str:
 
 
 def _bytes_of(path: Path) -> Bytes:
-    """A file without reading it: its pages come and go as they are looked at."""
+    """A file mapped into memory, so that its size does not matter."""
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
 
 
 def _cut(text: Bytes, split: tuple[float, float, float], name: str) -> list[Bytes]:
-    """Three parts by fractions of the bytes, moved to the next whole character."""
+    """Three parts by fractions of the bytes, each border moved to the next whole character."""
     if not len(text):
         raise UsageError(f"--data {name}: the file is empty")
     borders = [0]
@@ -115,7 +115,7 @@ def _corpus(name: str, parts: list[Bytes]) -> Corpus:
 
 
 def _pieces(text: Bytes, name: str) -> Iterable[Any]:
-    """The code points, piece by piece: bytes as they are where the text is ASCII."""
+    """The code points, piece by piece; the bytes themselves if the text is ASCII."""
     starts = range(0, len(text), PIECE)
     if all(text[start : start + PIECE].max() < 128 for start in starts):
         yield from (text[start : start + PIECE] for start in starts)

@@ -22,7 +22,7 @@ from bipolar.lab.training.task import Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-#: Seconds between checkpoints, at least, and the share of a run's time that saving may take.
+#: Seconds between two checkpoints by the clock, at least, and the share of a run's time that they may take.
 SOON, SHARE = 1.0, 0.02
 #: Steps that are timed before a run says how long it will take; the first few are slower and do not count.
 WARM_UP, TIMED = 2, 5
