@@ -70,7 +70,7 @@ def train(
 
 
 class _Loop:
-    """A run in progress: where it is, and the steps that it takes from there."""
+    """A run in progress: its position, and the stages of going on from there."""
 
     def __init__(
         self, task: Task, config: dict[str, Any], out: Path, length: Length, fabric: "Fabric", show: bool
@@ -81,7 +81,7 @@ class _Loop:
         self.total = length.total(task.steps_per_epoch)
         #: steps and epochs that are complete, and the steps of the current epoch
         self.step = self.epoch = self.index = 0
-        #: of the steps since the last line of metrics
+        #: one for each step since the last line of metrics
         self.losses: list[float] = []
         self.diverged: Divergence | None = None
         elapsed, journal_size = 0.0, 0
@@ -100,7 +100,7 @@ class _Loop:
 
     @property
     def seconds(self) -> float:
-        """The time of the whole run, that before its last checkpoint included."""
+        """The seconds of the whole run so far, those before it was resumed included."""
         return time.perf_counter() - self.began
 
     def run(self, stop_requested: Callable[[], bool]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class _Loop:
         if self.index == 0 and self.step < self.total:
             self.task.start_epoch(self.epoch)
         self.task.model.train()
-        self.clock = self.saved_at = time.perf_counter()
+        self.timed_from = self.saved_at = time.perf_counter()
         self.saving_took = 0.0
         while self.step < self.total and not self.diverged:
             stopping = self._step(stop_requested)
@@ -226,8 +226,8 @@ class _Loop:
             return
         done, left = self.step - self.first, self.total - self.step
         if done == WARM_UP:
-            self.clock = time.perf_counter()
-        pace = (time.perf_counter() - self.clock) / max(done - WARM_UP, 1)
+            self.timed_from = time.perf_counter()
+        pace = (time.perf_counter() - self.timed_from) / max(done - WARM_UP, 1)
         if done == WARM_UP + TIMED:
             self._say(f"{left:,} steps to go: about {duration(pace * left)}, validation not counted")
         self.journal.show(self.step, f"epoch {self.epoch + 1}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
