@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as tF
 
 from benchmarks.common import machine, markdown_table, record
-from bipolar.lab.training.loop import Machine, read_metrics
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.text import TextConfig, TextModel, train_text
 from bipolar.models import CharRNN
 

@@ -1,1 +1,1 @@
-"""The laboratory: what reproduces the paper. Needs ``pip install 'bipolar[lab]'``."""
+"""The laboratory that reproduces the paper. Needs ``pip install 'bipolar[lab]'``."""

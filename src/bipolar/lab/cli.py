@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 try:
     import tyro
 
-    from bipolar.lab import catalogue
-    from bipolar.lab.data import DataError, data_directory
-    from bipolar.lab.models import load_model
-    from bipolar.lab.models import sample as sample_from
+    from bipolar.lab.data import catalogue, data_directory
+    from bipolar.lab.errors import UsageError
     from bipolar.lab.paper import ITEMS
     from bipolar.lab.report import write_markdown, write_report
     from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction, record_again
     from bipolar.lab.reproduce.scales import Scale
+    from bipolar.lab.sampling import sample as sample_from
+    from bipolar.lab.training.config import Config
     from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
-    from bipolar.lab.training.loop import is_chief
-    from bipolar.lab.training.runs import Config, stored
-    from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
+    from bipolar.lab.training.processes import is_chief
+    from bipolar.lab.training.runs import stored
+    from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing == "bipolar":
@@ -67,9 +67,9 @@ def reproduce(
     out = out or Path("runs") / scale
     for name, value in (("seeds", seeds), ("workers", workers)):
         if value is not None and value < 1:
-            raise DataError(f"--{name} {value}: expected at least 1")
+            raise UsageError(f"--{name} {value}: expected at least 1")
     if out.exists() and not out.is_dir():
-        raise DataError(f"--out {out}: expected a directory, there is a file")
+        raise UsageError(f"--out {out}: expected a directory, there is a file")
     chosen = [ITEMS[name] for name in items or ITEMS]
     work = Reproduction(chosen, scale, out, data_dir, seeds)
     if list:
@@ -84,7 +84,7 @@ def reproduce(
         paths = work.run(executor)
     except OSError as error:
         sys.exit(f"--out {out}: {error.strerror or error}")
-    for path in (*paths, *reversed(write_report(out))):  # the page, at which one looks, comes last
+    for path in (*paths, *reversed(write_report(out))):  # the page, which people open, comes last
         print(path)
 
 
@@ -97,7 +97,7 @@ def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None
         markdown: Write a Markdown file there, instead of a page, with links to the pictures in the directory.
     """
     if not runs.is_dir():
-        raise DataError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
+        raise UsageError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
     record_again([*ITEMS.values()], runs)
     for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:
         print(path)
@@ -125,7 +125,7 @@ def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
 
 
 def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
-    out = config.resume or config.filled().out
+    out = config.resume or config.directory
     try:
         result = run(config)
     except OSError as error:
@@ -201,11 +201,11 @@ def main(args: Sequence[str] | None = None) -> None:
             train_app.cli(prog="bipolar train", description=description, args=args[1:])
         else:
             app.cli(prog="bipolar", description=description, args=args)
-    except DataError as error:
+    except UsageError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # whoever read it, such as head, has had enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Downloads, from a real server: whole files, files out of archives, and what is not what it should be."""
+"""Downloads from a real server: whole files, files out of archives, and damaged ones."""
 
 import functools
 import hashlib
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bipolar.lab.data.files import DataError, RemoteFile, fetch
+from bipolar.lab.data.files import RemoteFile, fetch
+from bipolar.lab.errors import UsageError
 
 CONTENT = {"one.txt": b"the first" * 1000, "two.bin": bytes(range(256)) * 50}
 
@@ -94,12 +95,23 @@ def test_what_is_not_right_is_not_kept(served: tuple[Path, str], tmp_path: Path,
         "cut off": "not there, and downloading failed",
         "without it": "there is no .*one.txt|There is no item named 'one.txt'",
     }[damage]
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(UsageError, match=message):
         fetch(files(f"{url}/bad.{kind}"), tmp_path)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert path.read_bytes() == CONTENT[path.name]  # what came whole before the cut
 
 
 def test_no_server_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"one.txt: not there, and downloading failed .* --data-dir"):
+    with pytest.raises(UsageError, match=r"one.txt: not there, and downloading failed .* --data-dir"):
         fetch(files("http://127.0.0.1:9")[:1], tmp_path)
+
+
+def test_a_tampered_file_is_noticed(tmp_path: Path) -> None:
+    file = RemoteFile("set/a.txt", "https://example.org/a.txt", f"sha256:{hashlib.sha256(b'right').hexdigest()}")
+    path = tmp_path / "set/a.txt"
+    path.parent.mkdir()
+    path.write_bytes(b"right")
+    assert fetch([file], tmp_path) == [path]
+    path.write_bytes(b"wrong")
+    with pytest.raises(UsageError, match="remove it, and it will be downloaded again"):
+        fetch([file], tmp_path)

@@ -1,4 +1,4 @@
-"""Images: the binary format, the statistics, and that augmentation is what a slow loop does."""
+"""Images: the binary format, the statistics, and augmentation against a slow loop."""
 
 import hashlib
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bipolar.lab.data import DataError
 from bipolar.lab.data import images as image_data
 from bipolar.lab.data.files import RemoteFile
 from bipolar.lab.data.images import ImageSet, Pictures, load_images
+from bipolar.lab.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_images_keep_their_places_and_the_generator_decides(digits: ImageSet) ->
 
 
 def test_bad_names_and_counts(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--data mnist: expected one of cifar10, digits"):
+    with pytest.raises(UsageError, match="--data mnist: expected one of cifar10, digits"):
         load_images("mnist", tmp_path)
-    with pytest.raises(DataError, match="--train-images 2000: expected 1 to 1438"):
+    with pytest.raises(UsageError, match="--train-images 2000: expected 1 to 1438"):
         load_images("digits", tmp_path, train_images=2000)

@@ -9,16 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bipolar.lab import catalogue
-from bipolar.lab.data import DataError, Streams, load_text
 from bipolar.lab.data import files as data_files
+from bipolar.lab.data import load_text
 from bipolar.lab.data import text as texts
-from bipolar.lab.data.files import RemoteFile, fetch
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path
+from bipolar.lab.data.files import RemoteFile
+from bipolar.lab.errors import UsageError
 
 
 class TestEncoding:
@@ -33,40 +28,40 @@ class TestEncoding:
         expected = [corpus.vocabulary.index(symbol) for symbol in text]
         assert corpus.train.tolist() == corpus.test.tolist() == expected
 
-    def test_one_byte_a_character(self, directory: Path) -> None:
-        path = directory / "a.txt"
+    def test_one_byte_a_character(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.txt"
         path.write_text("héllo wörld " * 100, encoding="utf-8")
-        assert load_text(str(path), directory).train.dtype == torch.uint8
+        assert load_text(str(path), tmp_path).train.dtype == torch.uint8
 
     def test_many_symbols_take_more(self) -> None:
         text = "".join(chr(0x4E00 + i) for i in range(300))
         corpus = texts._corpus("test", [np.frombuffer(text.encode(), np.uint8)] * 3)
         assert corpus.train.tolist() == list(range(300))
 
-    def test_splits(self, directory: Path) -> None:
-        path = directory / "a.txt"
+    def test_splits(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.txt"
         path.write_bytes(b"abcdefghij" * 100)
-        corpus = load_text(str(path), directory)
+        corpus = load_text(str(path), tmp_path)
         assert [len(corpus[split]) for split in ("train", "valid", "test")] == [900, 50, 50]
-        corpus = load_text(str(path), directory, (0.5, 0.25, 0.25))
+        corpus = load_text(str(path), tmp_path, (0.5, 0.25, 0.25))
         assert [len(corpus[split]) for split in ("train", "valid", "test")] == [500, 250, 250]
 
-    def test_the_embedded_corpus(self, directory: Path) -> None:
-        corpus = load_text("python-docs", directory)
+    def test_the_embedded_corpus(self, tmp_path: Path) -> None:
+        corpus = load_text("python-docs", tmp_path)
         assert len(corpus.train) > 300_000
         assert {"a", " ", "\n"} <= set(corpus.vocabulary)
 
-    def test_penn_treebank_comes_in_three_files(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_penn_treebank_comes_in_three_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         parts = {"train": b" the cat \n", "valid": b" the \n", "test": b" cat \n"}
         files = []
         for name, content in parts.items():
-            path = directory / "ptb" / f"ptb.{name}.txt"
+            path = tmp_path / "ptb" / f"ptb.{name}.txt"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
             digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
             files.append(RemoteFile(f"ptb/ptb.{name}.txt", "https://example.org/a", digest))
         monkeypatch.setattr(texts, "PTB", files)
-        corpus = load_text("ptb", directory)
+        corpus = load_text("ptb", tmp_path)
         decoded = {split: "".join(corpus.vocabulary[i] for i in corpus[split]) for split in parts}
         assert decoded == {name: content.decode() for name, content in parts.items()}
 
@@ -81,24 +76,24 @@ class TestBadData:
             (b"a" * 90 + "aé".encode() + b"a" * 7, "the symbol 'é' does not occur in the training part"),
         ],
     )
-    def test_a_file_that_cannot_be_used(self, directory: Path, content: bytes, message: str) -> None:
-        path = directory / "a.txt"
+    def test_a_file_that_cannot_be_used(self, tmp_path: Path, content: bytes, message: str) -> None:
+        path = tmp_path / "a.txt"
         path.write_bytes(content)
-        with pytest.raises(DataError, match=message):
-            load_text(str(path), directory)
+        with pytest.raises(UsageError, match=message):
+            load_text(str(path), tmp_path)
 
-    def test_names_and_splits(self, directory: Path) -> None:
+    def test_names_and_splits(self, tmp_path: Path) -> None:
         with pytest.raises(
-            DataError, match="--data nothing: neither one of ptb, text8, text8-74M, python-docs nor a file"
+            UsageError, match="--data nothing: neither one of ptb, text8, text8-74M, python-docs nor a file"
         ):
-            load_text("nothing", directory)
-        path = directory / "a.txt"
+            load_text("nothing", tmp_path)
+        path = tmp_path / "a.txt"
         path.write_bytes(b"abc")
-        with pytest.raises(DataError, match=r"--split .* three positive fractions that add up to 1"):
-            load_text(str(path), directory, (0.9, 0.2, 0.1))
+        with pytest.raises(UsageError, match=r"--split .* three positive fractions that add up to 1"):
+            load_text(str(path), tmp_path, (0.9, 0.2, 0.1))
 
     def test_the_start_of_text8_is_cut_from_the_whole_or_has_a_file(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def file(path: str, content: bytes) -> RemoteFile:
             return RemoteFile(path, "https://example.org/text8.zip", f"sha256:{hashlib.sha256(content).hexdigest()}")
@@ -107,70 +102,23 @@ class TestBadData:
         monkeypatch.setattr(texts, "TEXT8", (file("text8/text8", whole),))
         monkeypatch.setattr(texts, "TEXT8_START", file("text8/text8-74M", whole[:60]))
         monkeypatch.setattr(texts, "TEXT8_START_SIZE", 60)
-        (directory / "text8").mkdir()
-        (directory / "text8/text8").write_bytes(whole)
-        cut = load_text("text8-74M", directory)
+        (tmp_path / "text8").mkdir()
+        (tmp_path / "text8/text8").write_bytes(whole)
+        cut = load_text("text8-74M", tmp_path)
         assert [len(cut[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
-        (directory / "text8/text8").unlink()
-        (directory / "text8/text8-74M").write_bytes(whole[:60])
-        assert load_text("text8-74M", directory).digest() == cut.digest()
-        (directory / "text8/text8-74M").write_bytes(whole[:59])
-        with pytest.raises(DataError, match="text8-74M: this is not"):
-            load_text("text8-74M", directory)
+        (tmp_path / "text8/text8").unlink()
+        (tmp_path / "text8/text8-74M").write_bytes(whole[:60])
+        assert load_text("text8-74M", tmp_path).digest() == cut.digest()
+        (tmp_path / "text8/text8-74M").write_bytes(whole[:59])
+        with pytest.raises(UsageError, match="text8-74M: this is not"):
+            load_text("text8-74M", tmp_path)
 
-    def test_too_short_for_a_batch(self) -> None:
-        with pytest.raises(DataError, match="10 characters are less than one batch of 4 x 5"):
-            Streams(torch.zeros(10, dtype=torch.uint8), 4, 5)
-
-    def test_a_tampered_file_is_noticed(self, directory: Path) -> None:
-        file = RemoteFile("set/a.txt", "https://example.org/a.txt", f"sha256:{hashlib.sha256(b'right').hexdigest()}")
-        path = directory / "set/a.txt"
-        path.parent.mkdir()
-        path.write_bytes(b"right")
-        assert fetch([file], directory) == [path]
-        path.write_bytes(b"wrong")
-        with pytest.raises(DataError, match="remove it, and it will be downloaded again"):
-            fetch([file], directory)
-
-    def test_no_network_is_a_sentence(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_network_is_a_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:
             raise OSError("no route to host")
 
         monkeypatch.setattr(data_files, "_download", fail)
         with pytest.raises(
-            DataError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
+            UsageError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
         ):
-            load_text("ptb", directory)
-
-
-class TestStreams:
-    def test_streams_go_on_where_they_were(self) -> None:
-        text = torch.arange(103, dtype=torch.uint8)
-        streams = Streams(text, batch=4, window=5)
-        assert streams.windows == 5
-        seen = torch.cat([streams.at(i)[0] for i in range(5)])
-        targets = torch.cat([streams.at(i)[1] for i in range(5)])
-        assert seen.shape == (25, 4)
-        assert seen.dtype == torch.int64
-        assert torch.equal(seen.mT.flatten(), torch.arange(100))
-        assert torch.equal(targets, seen + 1)
-
-    def test_the_crop_is_drawn(self) -> None:
-        streams = Streams(torch.arange(103, dtype=torch.uint8), batch=4, window=5)
-        offsets = {streams.offset(torch.Generator().manual_seed(seed)) for seed in range(50)}
-        assert offsets == {0, 1, 2}
-        x, y = streams.at(4, offset=2, part=slice(1, 3))
-        assert x.shape == (5, 2)
-        assert y[-1].tolist() == [52, 77]
-
-
-def test_the_catalogue(directory: Path) -> None:
-    path = directory / "text8/text8"
-    path.parent.mkdir()
-    path.write_bytes(b"not text8")
-    table = catalogue.table(directory)
-    assert "not there; comes from https://" in table
-    assert "WRONG: remove it" in table
-    assert "python-docs" in table
-    assert "cifar-10-batches-bin/test_batch.bin" in table
-    assert "10 classes" in table
+            load_text("ptb", tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bipolar.lab.cli import main
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS, table2
 from bipolar.lab.report import write_markdown, write_report
 from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER
@@ -50,7 +50,7 @@ def test_the_command_rebuilds_it(reported: Path, tmp_path: Path, capsys: pytest.
     main(["report", str(reported)])
     assert str(reported / "report.html") in capsys.readouterr().out.splitlines()
     assert (reported / "report.html").read_bytes() == before
-    with pytest.raises(DataError, match="there is no result of bipolar reproduce here"):
+    with pytest.raises(UsageError, match="there is no result of bipolar reproduce here"):
         write_report(tmp_path)
 
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from bipolar.lab.cli import main
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
-from bipolar.lab.training.loop import Machine, read_metrics
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from tests.lab.training.test_text import KilledError, ask_to_stop, die, interrupt_at
 
 MODEL = ImageModel(depth=10, widen_factor=1)
@@ -60,7 +61,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         {"test_error": result["test_error"], "test_loss": result["test_loss"]}
     )
     assert 0 < evaluate_images(finished, "train")["train_error"] < 100
-    with pytest.raises(DataError, match="--split valid: expected one of train, test"):
+    with pytest.raises(UsageError, match="--split valid: expected one of train, test"):
         evaluate_images(finished, "valid")
 
 
@@ -243,7 +244,7 @@ class TestRecipe:
         ],
     )
     def test_bad_arguments(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_images(replace(SMALL, out=tmp_path / "run", **options))
 
 
@@ -264,7 +265,7 @@ class TestSearch:
             with pytest.raises(KilledError):
                 train_images(config)
         assert not (out / "result.json").exists()
-        with pytest.raises(DataError, match="the search has not ended yet"):
+        with pytest.raises(UsageError, match="the search has not ended yet"):
             evaluate_images(out, "test")
         result = train_images(ImageConfig(resume=out))
         assert result["status"] == "finished"
@@ -294,12 +295,12 @@ class TestSearch:
         config = replace(SMALL, out=tmp_path / "alone", lr=1e-9, train_images=64)
         assert train_images(config)["status"] == "finished"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bipolar.lab.training.images.HALVINGS", 0)
+            patch.setattr("bipolar.lab.training.images.search.HALVINGS", 0)
             result = train_images(replace(config, out=tmp_path / "search", search=True))
         assert result["reason"] == "the loss is no better than a uniform guess after 6 steps"
 
     def test_it_gives_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("bipolar.lab.training.images.HALVINGS", 1)
+        monkeypatch.setattr("bipolar.lab.training.images.search.HALVINGS", 1)
         config = replace(SMALL, out=tmp_path, search=True, lr=1e6, train_images=64)
         result = train_images(config)
         assert result["status"] == "did not converge"

@@ -15,14 +15,15 @@ import pytest
 import torch
 
 from bipolar._tools.files import locked
-from bipolar.lab.data import DataError, load_text
-from bipolar.lab.models import load_model, sample
+from bipolar.lab.data import load_text
+from bipolar.lab.errors import UsageError
+from bipolar.lab.sampling import sample
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.guard import Guard
-from bipolar.lab.training.loop import Machine, read_metrics
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config
-from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, train_text
-from bipolar.models import CharRNN
+from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, load_model, train_text
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
 MODEL = TextModel(num_layers=4, hidden_size=16, dropout=0.1, recurrent_dropout=0.1, block_dropout=0.1)
@@ -73,34 +74,17 @@ def test_it_learns_and_leaves_what_it_should(finished: Path) -> None:
     assert list((finished / "tensorboard").glob("events*"))
 
 
-@pytest.mark.parametrize("pattern", ["alternate", "halves"])
-def test_a_bipolar_model_starts_as_the_plain_one_of_the_same_seed(pattern: Any) -> None:
-    def start(name: str) -> CharRNN:
-        torch.manual_seed(1)
-        return TextModel(8, 6, nonlinearity=name, pattern=pattern).build("abcde")
-
-    plain, flipped = start("elu"), start("belu")
-    for (u, w, _), (plain_u, plain_w, _) in zip(flipped.rnn.layers(), plain.rnn.layers(), strict=True):
-        for weight, other in ((u, plain_u), (w, plain_w)):  # the gains of the two differ, and LSUV sets them anew
-            torch.testing.assert_close(weight.abs() / weight.norm(), other.abs() / other.norm())
-            with torch.no_grad():
-                other.mul_(weight.norm() / other.norm())
-    tokens = torch.randint(5, (7, 3))
-    torch.testing.assert_close(plain(tokens)[0], flipped(tokens)[0])
-    assert not torch.allclose(plain(tokens)[1], flipped(tokens)[1])
-
-
 def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: Path) -> None:
     text = load_text(str(corpus), tmp_path, (0.9, 0.05, 0.05))
 
     def start(lsuv: Any) -> torch.Tensor:
         torch.manual_seed(1)
-        task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)).filled(), text)
+        task = TextTask(config(corpus, tmp_path, model=dataclasses.replace(MODEL, lsuv=lsuv)), text)
         task.setup(Machine(accelerator="cpu").fabric())
         return task.model.get_parameter("rnn.weight_hh_l2").detach()
 
     torch.manual_seed(1)
-    fresh = MODEL.build(text.vocabulary).get_parameter("rnn.weight_hh_l2")
+    fresh = TextConfig(model=MODEL).build(text.vocabulary).get_parameter("rnn.weight_hh_l2")
     assert torch.equal(start("none"), fresh)
     assert not torch.equal(start("variance"), fresh)
 
@@ -108,16 +92,16 @@ def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: P
 def test_evaluation_and_sampling(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert evaluate_text(finished, "test")["test_bpc"] == pytest.approx(result["test_bpc"], rel=1e-6)
-    with pytest.raises(DataError, match="--split dev: expected one of train, valid, test"):
+    with pytest.raises(UsageError, match="--split dev: expected one of train, valid, test"):
         evaluate_text(finished, "dev")
     model = load_model(finished)
     one, two, other = ("".join(sample(model, "the ", 40, 3.0, seed)) for seed in (1, 1, 2))
     assert one == two != other
     assert len(one) == 40
     assert "".join(sample(model, "the ", 5, 0.0, 1)) == "".join(sample(model, "the ", 5, 0.0, 2))
-    with pytest.raises(DataError, match="the symbol 'é' is not in the vocabulary"):
+    with pytest.raises(UsageError, match="the symbol 'é' is not in the vocabulary"):
         list(sample(model, "é", 5, 1.0, 1))
-    with pytest.raises(DataError, match="--temperature -1"):
+    with pytest.raises(UsageError, match="--temperature -1"):
         list(sample(model, "a", 5, -1.0, 1))
     for options, message in (
         (("", 5, 1.0, 1), "--prompt: expected at least one"),
@@ -125,7 +109,7 @@ def test_evaluation_and_sampling(finished: Path) -> None:
         (("a", 5, math.nan, 1), "--temperature nan"),
         (("a", 5, 1.0, -1), "--seed -1"),
     ):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             sample(model, *options)
     likeliest = "".join(sample(model, "the ", 20, 0.0, 1))
     assert "".join(sample(model, "the ", 20, 1e-40, 1)) == likeliest
@@ -270,12 +254,12 @@ class TestResume:
         assert Checkpoints(out / "checkpoints").best() is None
         assert "best.pt: this checkpoint is broken; the last one takes its place" in capsys.readouterr().err
         before = (out / "metrics.jsonl").read_bytes()
-        with pytest.raises(DataError, match="there is no checkpoint that is not broken"):
+        with pytest.raises(UsageError, match="there is no checkpoint that is not broken"):
             train_text(TextConfig(resume=out))
         assert (out / "metrics.jsonl").read_bytes() == before
 
     def test_a_run_goes_on_as_it_was_configured(self, corpus: Path, finished: Path, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"--max-steps, --lr: --resume goes on with a run as it was configured"):
+        with pytest.raises(UsageError, match=r"--max-steps, --lr: --resume goes on with a run as it was configured"):
             train_text(TextConfig(resume=finished, max_steps=900, lr=0.1))
 
     @pytest.mark.parametrize("change", [("q", "Q"), ("q", "qu"), ("q", "k")])
@@ -288,7 +272,7 @@ class TestResume:
             lambda: train_text(TextConfig(resume=tmp_path / "run")),
             lambda: evaluate_text(tmp_path / "run", "test"),
         ):
-            with pytest.raises(DataError, match=r"this is not the text that .*run began with"):
+            with pytest.raises(UsageError, match=r"this is not the text that .*run began with"):
                 again()
 
     def test_one_process_at_a_time(self, corpus: Path, tmp_path: Path) -> None:
@@ -306,17 +290,17 @@ class TestResume:
     )
     def test_a_configuration_that_is_not_one(self, tmp_path: Path, content: str, message: str) -> None:
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_text(TextConfig(resume=tmp_path))
 
     def test_a_run_is_not_overwritten_by_another(self, corpus: Path, tmp_path: Path) -> None:
         out = tmp_path / "taken"
         train_text(config(corpus, out, max_steps=2))
-        with pytest.raises(DataError, match="there is another run here; --resume"):
+        with pytest.raises(UsageError, match="there is another run here; --resume"):
             train_text(config(corpus, out, max_steps=2, lr=1e-4))
 
     def test_resuming_nothing(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="not the directory of a run"):
+        with pytest.raises(UsageError, match="not the directory of a run"):
             train_text(TextConfig(resume=tmp_path))
 
 
@@ -376,10 +360,16 @@ def test_the_gradients_of_two_processes_are_those_of_one(corpus: Path, tmp_path:
 
 class TestRecipe:
     def test_the_papers_defaults(self) -> None:
-        ptb, text8 = TextConfig().filled(), TextConfig("text8").filled()
-        assert (ptb.lr, ptb.batch_size, ptb.window, ptb.validate_every, ptb.max_epochs) == (2e-4, 128, 50, 4, 200)
-        assert (text8.lr, text8.validate_every, text8.model.dropout, text8.model.block_dropout) == (5e-5, 1, 0.01, 0.01)
-        assert TextConfig("text8", TextModel(dropout=0.2)).filled().model.dropout == 0.2
+        config, ptb, text8 = TextConfig(), TextConfig().recipe, TextConfig("text8").recipe
+        assert (ptb.lr, config.batch_size, config.window, ptb.validate_every, config.max_epochs) == (
+            2e-4,
+            128,
+            50,
+            4,
+            200,
+        )
+        assert (text8.lr, text8.validate_every, text8.rates.dropout, text8.rates.block_dropout) == (5e-5, 1, 0.01, 0.01)
+        assert TextConfig("text8", TextModel(dropout=0.2)).recipe.rates.dropout == 0.2
 
     @pytest.mark.parametrize(("halve_from", "halved"), [(4, [1, 1, 1, 2, 2, 4]), (2, [1, 2, 2, 4, 4, 8])])
     def test_the_rate_is_halved_when_validation_does_not_improve(
@@ -397,16 +387,16 @@ class TestRecipe:
     def test_a_configuration_survives_its_file(self, finished: Path, corpus: Path) -> None:
         loaded = load_config(TextConfig, finished)
         assert loaded.out == finished
-        assert dataclasses.replace(loaded, out=None) == dataclasses.replace(
-            config(corpus, finished, max_steps=450).filled(), out=None
-        )
+        given = config(corpus, finished, max_steps=450)
+        assert loaded.recipe == given.recipe
+        assert dataclasses.replace(loaded, halve_from=None) == given  # a file holds the defaults, too
 
     def test_budgets_of_other_cells(self, corpus: Path, tmp_path: Path) -> None:
         for cell in ("stack", "lstm", "gru", "rnn"):
-            model = TextModel(2, cell=cell, params=20_000).build("abcdef")
+            model = TextConfig(model=TextModel(2, cell=cell, params=20_000)).build("abcdef")
             assert abs(model.num_parameters / 20_000 - 1) < 0.05
-        settings = TextConfig(str(corpus), TextModel(2, cell="lstm", params=20_000)).filled()
-        assert settings.out == Path("runs/fox-2x20000-lstm-1")
+        settings = TextConfig(str(corpus), TextModel(2, cell="lstm", params=20_000))
+        assert settings.directory == Path("runs/fox-2x20000-lstm-1")
 
     @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
     def test_other_cells_can_be_evaluated_and_sampled(self, corpus: Path, tmp_path: Path, cell: Any) -> None:
@@ -416,7 +406,7 @@ class TestRecipe:
         assert len(list(sample(load_model(tmp_path), "the ", 10, 1.0, 1))) == 10
 
     def task(self, corpus: Path, **options: Any) -> TextTask:
-        settings = config(corpus, Path("unused"), model=TextModel(4, 16, dropout=0.0), **options).filled()
+        settings = config(corpus, Path("unused"), model=TextModel(4, 16, dropout=0.0), **options)
         task = TextTask(settings, load_text(str(corpus), Path()))
         with torch.random.fork_rng():
             task.setup(settings.machine.fabric())
@@ -478,7 +468,7 @@ class TestRecipe:
         ],
     )
     def test_bad_arguments(self, corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(UsageError, match=message):
             train_text(config(corpus, tmp_path / "run", **options))
 
 

@@ -1,4 +1,4 @@
-"""Files of the data sets: where they are, where they come from, and whether they are what they should be."""
+"""Files of the data sets: their places, addresses and checksums, and their download."""
 
 import os
 import shutil
@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import IO
 
 from bipolar._tools.files import digest, replacing
-
-
-class DataError(Exception):
-    """Data that is not there, or not what it should be; the message says what to do."""
+from bipolar.lab.errors import UsageError
 
 
 @dataclass(frozen=True)
 class RemoteFile:
     """A file of a data set: its place in the data directory, its address, and its digest, ``"sha256:..."``.
 
-    Where the address is that of an archive, the digest is that of the file in it, which has the same name.
+    If the address is that of an archive, the digest is that of the file of the same name in it.
     """
 
     path: str
@@ -52,7 +49,7 @@ PTB = (
     ),
 )
 TEXT8 = (RemoteFile("text8/text8", "https://mattmahoney.net/dc/text8.zip", "md5:3bea1919949baf155f99411df5fada7e"),)
-#: its first characters, for shorter runs; they may be in a file of their own
+#: the start of Text8, for shorter runs; it may be in a file of its own
 TEXT8_START = RemoteFile(
     "text8/text8-74M", TEXT8[0].url, "sha256:56994afbff37bd7c3de0c9d1e39231ba8ac50e42192849faef419f1e5c7dda06"
 )
@@ -79,25 +76,25 @@ def data_directory(given: Path | None) -> Path:
 
 
 def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
-    """The paths of intact copies of the files, downloaded first where they are not there: an archive only once."""
+    """The paths of the files, each checked; a missing one is downloaded first, an archive only once."""
     missing: dict[str, list[RemoteFile]] = {}
     for file in files:
         path = directory / file.path
         if not path.exists():
             missing.setdefault(file.url, []).append(file)
         elif not file.intact(path):
-            raise DataError(
+            raise UsageError(
                 f"{path}: this is not {path.name} of {file.url} (its {file.digest.split(':')[0]} differs); "
                 "remove it, and it will be downloaded again"
             )
     for url, wanted in missing.items():
         try:
             _download(url, wanted, directory)
-        except DataError:
+        except UsageError:
             raise
-        except Exception as error:  # whatever the network, its proxies and the disk come up with
+        except Exception as error:  # network, proxies and disk raise errors of many types
             places = ", ".join(str(directory / file.path) for file in wanted)
-            raise DataError(
+            raise UsageError(
                 f"{places}: not there, and downloading failed ({error}). Put what is missing there yourself (from "
                 f"{url}), or say with --data-dir, or the environment variable BIPOLAR_DATA, where the data is"
             ) from None
@@ -109,7 +106,7 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=30)
-    # an archive has no digest of its own here: the files in it are checked below, as any other
+    # no digest here: that of an archive is unknown, and every file is checked below
     saved = Path(
         pooch.retrieve(
             url, known_hash=None, fname=f"{url.rsplit('/', 1)[1]}.download", path=directory, downloader=downloader
@@ -121,14 +118,14 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
                 with _opened(saved, url, Path(file.path).name) as source, part.open("wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
                 if not file.intact(part):
-                    raise DataError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
+                    raise UsageError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
     finally:
         saved.unlink(missing_ok=True)
 
 
 @contextmanager
 def _opened(saved: Path, url: str, name: str) -> Iterator[IO[bytes]]:
-    """What was downloaded, or the file of a name in it; nothing is extracted by a path that an archive gives."""
+    """The download, or the file of that name in it; nothing is extracted to a path that an archive gives."""
     if url.endswith(".zip"):
         with zipfile.ZipFile(saved) as archive, archive.open(name) as member:
             yield member
@@ -140,7 +137,7 @@ def _opened(saved: Path, url: str, name: str) -> Iterator[IO[bytes]]:
                     with member_file:
                         yield member_file
                     return
-            raise DataError(f"{url}: there is no {name} in it")
+            raise UsageError(f"{url}: there is no {name} in it")
     else:
         with saved.open("rb") as plain:
             yield plain

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import CIFAR10, DataError, fetch
+from bipolar.lab.data.files import CIFAR10, fetch
+from bipolar.lab.errors import UsageError
 
 NAMES = ("cifar10", "digits")
 CLASSES = 10
@@ -37,7 +38,7 @@ class ImageSet:
     name: str
     train: Pictures
     test: Pictures
-    #: of each channel, as bytes count
+    #: of each channel, on the scale of bytes, 0 to 255
     mean: Tensor
     std: Tensor
     #: by how many pixels an image may be shifted
@@ -50,17 +51,17 @@ class ImageSet:
         return self.train.images.size(3)
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Bytes as the network gets them: (number, channels, height, width), in the memory format channels-last."""
+        """Images as the network takes them: (number, channels, height, width), in the memory format channels-last."""
         mean, scale = self.mean.to(images.device), 1 / self.std.to(images.device)
         return images.float().sub_(mean).mul_(scale).permute(0, 3, 1, 2)
 
     def varied(
         self, pictures: Pictures, chosen: Tensor, generator: torch.Generator, part: slice = slice(None)
     ) -> Tensor:
-        """Chosen pictures, each shifted and mirrored at random; what a shift uncovers is filled by reflection.
+        """Chosen pictures, each shifted and mirrored at random; reflection fills what a shift uncovers.
 
-        One index operation for the whole batch: every pixel is fetched from where it was. Of the batch only a part is
-        made, the same one whoever makes the rest.
+        One index operation fetches all pixels. Only ``part`` of the batch is made, but random numbers are drawn for
+        all of it, so that a batch is the same however many processes share it.
         """
         images = pictures.images
         height, width, channels = images.shape[1:]
@@ -92,9 +93,9 @@ def load_images(data: str, directory: Path, train_images: int | None = None) -> 
     elif data == "digits":
         found = _digits()
     else:
-        raise DataError(f"--data {data}: expected one of {', '.join(NAMES)}")
+        raise UsageError(f"--data {data}: expected one of {', '.join(NAMES)}")
     if train_images is not None and not 0 < train_images <= len(found.train):
-        raise DataError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
+        raise UsageError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
     return replace(found, train=found.train.first(train_images))
 
 
@@ -113,7 +114,7 @@ def _digits() -> ImageSet:
     labels = torch.from_numpy(raw.target).long()
     test = torch.arange(len(labels)) % 5 == 4
     train, rest = Pictures(images[~test], labels[~test]), Pictures(images[test], labels[test])
-    return _with_statistics("digits", train, rest, shift=1, mirror=False)  # a mirrored digit is another one, or none
+    return _with_statistics("digits", train, rest, shift=1, mirror=False)  # mirrored, a digit is no digit
 
 
 def _joined(parts: list[Pictures]) -> Pictures:
@@ -121,7 +122,7 @@ def _joined(parts: list[Pictures]) -> Pictures:
 
 
 def _with_statistics(name: str, train: Pictures, test: Pictures, shift: int, mirror: bool) -> ImageSet:
-    # from how often each of the 256 values occurs: exact, and no copy of the images as floating-point numbers
+    # from a histogram of the 256 values: exact, and without a copy of the images in floating point
     values = torch.arange(256, dtype=torch.float64)
     channels = train.images.reshape(-1, train.images.size(3)).unbind(1)
     shares = torch.stack([torch.bincount(channel, minlength=256).double() / channel.numel() for channel in channels])

@@ -1,23 +1,23 @@
-"""A text as parallel streams: what truncated backpropagation through time runs over."""
+"""Parallel streams over a text, for truncated backpropagation through time."""
 
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import DataError
+from bipolar.lab.errors import UsageError
 
 
 class Streams:
     """``batch`` parallel streams over a text, in windows of ``window`` characters; the target is the next character.
 
-    The text is cropped to a whole number of windows and cut into as many pieces as there are streams: stream i goes on,
-    from window to window, where it was, so that the state of a recurrent network can be carried along. Where the crop
-    begins is drawn for each epoch.
+    The text is cropped to a whole number of windows and cut into as many pieces as there are streams. Each stream
+    continues from window to window, so that the state of a recurrent network can be carried along. The start of the
+    crop is drawn for each epoch.
 
     Args:
         text: the characters as indices, of shape (length)
         batch: the number of streams
         window: the number of characters in a window
-        name: what to call the text in an error
+        name: the name of the text in an error
     """
 
     def __init__(self, text: Tensor, batch: int, window: int, name: str = "text") -> None:
@@ -25,18 +25,18 @@ class Streams:
         #: the number of windows in an epoch
         self.windows = (len(text) - 1) // (batch * window)
         if not self.windows:
-            raise DataError(
+            raise UsageError(
                 f"{name}: {len(text)} characters are less than one batch of {batch} x {window} + 1; "
                 "take a longer text, or a smaller --batch-size or --window"
             )
 
     def offset(self, generator: torch.Generator | None = None) -> int:
-        """Where an epoch's crop begins: drawn, or 0 without a generator."""
+        """The start of an epoch's crop: drawn, or 0 without a generator."""
         slack = len(self.text) - 1 - self.windows * self.batch * self.window
         return 0 if generator is None else int(torch.randint(slack + 1, (), generator=generator))
 
     def at(self, index: int, offset: int = 0, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Input and target of one window, of shape (window, streams), for some of the streams."""
+        """Input and target of one window, of shape (window, streams), for the streams in ``part``."""
         length = self.windows * self.window
 
         def window_from(start: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Texts as sequences of small integers: Penn Treebank, Text8, what ships with Python, or any file."""
+"""Texts as sequences of small integers: Penn Treebank, Text8, Python's documentation, or any file."""
 
 import codecs
 import hashlib
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bipolar.lab.data.files import PTB, TEXT8, TEXT8_START, TEXT8_START_SIZE, DataError, fetch
+from bipolar.lab.data.files import PTB, TEXT8, TEXT8_START, TEXT8_START_SIZE, fetch
+from bipolar.lab.errors import UsageError
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -34,7 +35,7 @@ class Corpus:
     test: Tensor
 
     def digest(self) -> str:
-        """Of the whole text, to tell whether it is still the same."""
+        """The digest of the whole text, which tells whether it is still the same."""
         state = hashlib.sha256(self.vocabulary.encode())
         for split in SPLITS:
             state.update(self[split].numpy().data)
@@ -54,7 +55,7 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = DE
     ``python-docs``. Penn Treebank comes in three files; the others are cut 90/5/5, a file by ``split``.
     """
     if data in NAMES and split != DEFAULT_SPLIT:
-        raise DataError(f"--split {' '.join(map(str, split))}: {data} has a split of its own; leave it out")
+        raise UsageError(f"--split {' '.join(map(str, split))}: {data} has a split of its own; leave it out")
     if data == "ptb":
         return _corpus(data, [_bytes_of(path) for path in fetch(PTB, directory)])
     if data == "text8":
@@ -65,9 +66,9 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = DE
         return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), DEFAULT_SPLIT, data))
     path = Path(data) if Path(data).is_file() else directory / data
     if not path.is_file():
-        raise DataError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
+        raise UsageError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
-        raise DataError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
+        raise UsageError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
     return _corpus(str(path), _cut(_bytes_of(path), split, data))
 
 
@@ -85,14 +86,14 @@ def python_docs() -> str:
 
 
 def _bytes_of(path: Path) -> Bytes:
-    """A file without reading it: its pages come and go as they are looked at."""
+    """A file mapped into memory, so that its size does not matter."""
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
 
 
 def _cut(text: Bytes, split: tuple[float, float, float], name: str) -> list[Bytes]:
-    """Three parts by fractions of the bytes, moved to the next whole character."""
+    """Three parts by fractions of the bytes, each border moved to the next whole character."""
     if not len(text):
-        raise DataError(f"--data {name}: the file is empty")
+        raise UsageError(f"--data {name}: the file is empty")
     borders = [0]
     for fraction in (split[0], split[0] + split[1]):
         border = round(fraction * len(text))
@@ -105,7 +106,7 @@ def _cut(text: Bytes, split: tuple[float, float, float], name: str) -> list[Byte
 def _corpus(name: str, parts: list[Bytes]) -> Corpus:
     vocabulary = "".join(sorted(_symbols(parts[0], name)))
     if not vocabulary:
-        raise DataError(f"--data {name}: its training part is empty")
+        raise UsageError(f"--data {name}: its training part is empty")
     return Corpus(
         name,
         vocabulary,
@@ -114,7 +115,7 @@ def _corpus(name: str, parts: list[Bytes]) -> Corpus:
 
 
 def _pieces(text: Bytes, name: str) -> Iterable[Any]:
-    """The code points, piece by piece: bytes as they are where the text is ASCII."""
+    """The code points, piece by piece; the bytes themselves if the text is ASCII."""
     starts = range(0, len(text), PIECE)
     if all(text[start : start + PIECE].max() < 128 for start in starts):
         yield from (text[start : start + PIECE] for start in starts)
@@ -124,7 +125,7 @@ def _pieces(text: Bytes, name: str) -> Iterable[Any]:
         try:
             piece = decoder.decode(text[start : start + PIECE].tobytes(), final=start + PIECE >= len(text))
         except UnicodeDecodeError as error:
-            raise DataError(f"--data {name}: not UTF-8 near its byte {start + error.start}: {error.reason}") from None
+            raise UsageError(f"--data {name}: not UTF-8 near its byte {start + error.start}: {error.reason}") from None
         yield np.frombuffer(piece.encode("utf-32-le"), np.uint32)
 
 
@@ -159,8 +160,8 @@ def _encode(text: Bytes, vocabulary: str, name: str) -> Tensor:
     return torch.from_numpy(encoded[:count])
 
 
-def _unknown_symbol(symbol: str, name: str) -> DataError:
-    return DataError(f"{name}: the symbol {symbol!r} does not occur in the training part, so no model can know it")
+def _unknown_symbol(symbol: str, name: str) -> UsageError:
+    return UsageError(f"{name}: the symbol {symbol!r} does not occur in the training part, so no model can know it")
 
 
 def encode(text: str, vocabulary: str) -> Tensor:
@@ -168,5 +169,5 @@ def encode(text: str, vocabulary: str) -> Tensor:
     index = {symbol: i for i, symbol in enumerate(vocabulary)}
     for symbol in text:
         if symbol not in index:
-            raise DataError(f"the symbol {symbol!r} is not in the vocabulary of the model: {vocabulary!r}")
+            raise UsageError(f"the symbol {symbol!r} is not in the vocabulary of the model: {vocabulary!r}")
     return torch.tensor([index[symbol] for symbol in text], dtype=torch.int64)

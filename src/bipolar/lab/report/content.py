@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import read_record, results_of
@@ -133,7 +133,7 @@ def read(directory: Path, items: Iterable[Item]) -> Report:
     known = {item.name: item for item in items}
     records = {name: record for name in known if (record := read_record(directory, name)) is not None}
     if not records:
-        raise DataError(f"{directory}: there is no result of bipolar reproduce here")
+        raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     evidence = Evidence(records)
     decided = [Decided(claim, claim.verdict(evidence)) for item in known.values() for claim in item.claims]
     decided.sort(key=lambda d: d.claim.where == OURS)

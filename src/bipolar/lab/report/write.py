@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bipolar._tools.files import replacing, write_json
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.report.content import Report, read
 from bipolar.lab.report.markdown import markdown
@@ -36,7 +36,7 @@ def write_markdown(directory: Path, path: Path) -> Path:
     try:
         _write(path, markdown(report, Path(figures).as_posix()))
     except OSError as error:
-        raise DataError(f"--markdown {path}: {error.strerror or error}") from None
+        raise UsageError(f"--markdown {path}: {error.strerror or error}") from None
     return path
 
 

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bipolar.lab.data import data_directory
 from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
+from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
-from bipolar.lab.training.runs import RunConfig
 from bipolar.lab.training.text import TextConfig
 
 #: Sizes of data sets, which need not be present for an estimate: training characters; training images and their side.

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from bipolar.lab.reproduce.cost import speed, steps_of
 from bipolar.lab.reproduce.trials import Trial
-from bipolar.lab.training.journal import QUIET, duration
-from bipolar.lab.training.loop import read_metrics
+from bipolar.lab.training.journal import QUIET, duration, read_metrics
 
 
 @dataclass(frozen=True)

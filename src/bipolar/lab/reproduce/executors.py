@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from bipolar._tools.files import replacing
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.reproduce.display import Display
 from bipolar.lab.reproduce.trials import Trial, run
 
@@ -43,7 +43,7 @@ def in_processes(workers: int) -> Executor:
                 except BrokenProcessPool:  # a worker was killed; the trials that it broke off have their checkpoints
                     deaths += 1
                     if deaths > RETRIES * len(trials):
-                        raise DataError(
+                        raise UsageError(
                             f"--workers {workers}: processes are killed again and again; try fewer"
                         ) from None
                 left = [trial for trial in left if not trial.done]
@@ -87,7 +87,7 @@ def on_ray(address: str | None) -> Executor:
     try:
         import ray
     except ModuleNotFoundError:
-        raise DataError("--ray needs ray: pip install 'bipolar[ray]'") from None
+        raise UsageError("--ray needs ray: pip install 'bipolar[ray]'") from None
 
     def execute(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
         if not trials:

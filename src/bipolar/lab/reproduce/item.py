@@ -17,7 +17,7 @@ from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Table
 from bipolar.lab.reproduce.verdicts import Claim
-from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bipolar._tools.files import write_json
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.reproduce.executors import Executor, one_after_another
 from bipolar.lab.reproduce.item import Computation, Item, Training
@@ -15,7 +15,7 @@ from bipolar.lab.reproduce.pictures import draw, picture_path
 from bipolar.lab.reproduce.records import finite, read_record, record_path, results_of
 from bipolar.lab.reproduce.scales import SCALES, Scale
 from bipolar.lab.reproduce.trials import Trial, trial_of, with_seed
-from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.config import RunConfig
 
 
 class Reproduction:
@@ -101,7 +101,7 @@ class Reproduction:
     def _check_scale(self, item: Item) -> None:
         record = read_record(self.out, item.name)
         if record is not None and record.get("scale") != self.scale:
-            raise DataError(
+            raise UsageError(
                 f"--out {self.out}: {item.name}.json is there already, of the scale {record.get('scale')}; "
                 "choose another --out"
             )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bipolar.lab.reproduce.outcomes import Outcome
+from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig, found_in, train_images
-from bipolar.lab.training.loop import read_metrics
-from bipolar.lab.training.runs import RunConfig
+from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.text import TextConfig, train_text
 
 
@@ -40,12 +40,11 @@ class Trial:
 
 def trial_of(config: RunConfig, runs: Path) -> Trial:
     """The trial of a configuration; its directory depends on nothing else, so that items share it."""
-    filled = config.filled()
-    given, default = filled.to_json(), type(config)().filled().to_json()
+    given, default = config.to_json(), type(config)().to_json()
     differing = {name: value for name, value in given.items() if value != default[name]}
     model = {name: value for name, value in given["model"].items() if value != default["model"][name]}
     content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
-    readable = "" if filled.out is None else filled.out.name.removesuffix(f"-{filled.seed}")
+    readable = config.directory.name.removesuffix(f"-{config.seed}")
     return Trial(config, runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}")
 
 

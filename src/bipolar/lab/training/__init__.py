@@ -1,1 +1,1 @@
-"""One training loop, with what a long run needs: checkpoints, resuming, a guard against divergence, progress."""
+"""Training: one loop, with checkpoints, resuming, a guard against divergence, and progress."""

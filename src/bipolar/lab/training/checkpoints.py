@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: the last two, and the best."""
+"""Checkpoints, written whole or not at all: the last two, and the best."""
 
 import errno
 import os
@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from bipolar._tools.files import digest, replacing
-from bipolar.lab.data import DataError
+from bipolar.lab.errors import UsageError
 
-KEPT = 2
+#: Checkpoints that are kept besides the best.
+LAST = 2
 
 
 def best_of(run: Path) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def best_of(run: Path) -> dict[str, Any]:
     checkpoints = Checkpoints(run / "checkpoints")
     saved = checkpoints.best() or checkpoints.last()
     if saved is None:
-        raise DataError(f"{run}: there is no checkpoint yet")
+        raise UsageError(f"{run}: there is no checkpoint yet")
     return saved
 
 
@@ -34,7 +35,7 @@ class Checkpoints:
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Writes the checkpoint of a step, and removes all but the last two; the best stays."""
         path = self._write(f"step-{step:09d}.pt", state)
-        for old in self._steps()[:-KEPT]:
+        for old in self._steps()[:-LAST]:
             _digest_of(old).unlink(missing_ok=True)
             old.unlink()
         return path
@@ -43,8 +44,8 @@ class Checkpoints:
         return self._write("best.pt", state)
 
     def last(self) -> dict[str, Any] | None:
-        """The newest checkpoint that is intact; a broken one is named on stderr, and the one before it taken."""
-        paths = [*reversed(self._steps()), self.directory / "best.pt"]  # which is as complete, only older
+        """The newest intact checkpoint; a broken one is named on stderr and passed over."""
+        paths = [*reversed(self._steps()), self.directory / "best.pt"]  # best.pt is as complete, only older
         broken = []
         for path in paths:
             state = self._read(path) if path.exists() else None
@@ -54,13 +55,13 @@ class Checkpoints:
                 print(f"{path}: this checkpoint is broken", file=sys.stderr)
                 broken.append(path)
         if broken:
-            raise DataError(
+            raise UsageError(
                 f"{self.directory}: there is no checkpoint that is not broken; remove the run to start again"
             )
         return None
 
     def best(self) -> dict[str, Any] | None:
-        """The best checkpoint; if it is broken that is said on stderr, and there is none."""
+        """The best checkpoint; None if there is none, or if it is broken, which is said on stderr."""
         path = self.directory / "best.pt"
         state = self._read(path) if path.exists() else None
         if state is None and path.exists():
@@ -76,7 +77,7 @@ class Checkpoints:
             with part.open("wb") as file:
                 try:
                     torch.save(state, file)
-                except RuntimeError as error:  # what torch makes of a write that failed; the rest is in the next lines
+                except RuntimeError as error:  # torch's error for a failed write does not name the file
                     free = shutil.disk_usage(self.directory).free
                     raise OSError(
                         errno.EIO, f"cannot write ({free / 1e6:,.0f} MB are free; {error})", str(path)
@@ -84,12 +85,12 @@ class Checkpoints:
                 file.flush()
                 os.fsync(file.fileno())
             written = digest(part)
-            with replacing(_digest_of(path)) as digest_part:  # first: a digest without a checkpoint does no harm
+            with replacing(_digest_of(path)) as digest_part:  # before the checkpoint: a digest alone does no harm
                 digest_part.write_text(written + "\n")
         return path
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        """The checkpoint, or None if it is not what was written."""
+        """The checkpoint, or None if it is broken."""
         try:
             if _digest_of(path).read_text().strip() != digest(path):
                 return None

@@ -1,4 +1,4 @@
-"""When a run has failed: one definition for text and images."""
+"""The definition of divergence, one for text and images."""
 
 import math
 from collections import deque
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Divergence:
-    """That a run did not converge: at which step, and which of the three reasons it was."""
+    """The step at which a run was found not to converge, and the reason."""
 
     step: int
     reason: str
@@ -18,13 +18,13 @@ class Guard:
     """Watches the loss of every step.
 
     A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, after ``patience`` steps,
-    is still or again no better than a uniform guess. That is decided by the mean of the last hundred steps (a quarter
-    of ``patience``, if that is less), and by one per cent: a network that has lost all it knew comes that close to it
-    by chance.
+    is still or again no better than a uniform guess. The third is judged by the mean loss of the last hundred steps (a
+    quarter of ``patience``, if that is less), with a margin of one per cent: a network that has lost all it knew comes
+    that close by chance.
 
     Args:
         uniform: the loss of a uniform guess
-        patience: the steps after which a run has to be better than that
+        patience: the steps after which a run has to be better than a uniform guess
     """
 
     FACTOR, MARGIN, WINDOW = 10.0, 0.01, 100
@@ -34,7 +34,7 @@ class Guard:
         self.recent: deque[float] = deque(maxlen=min(self.WINDOW, math.ceil(patience / 4)))
 
     def check(self, step: int, loss: float) -> Divergence | None:
-        """``step`` counts from 1."""
+        """Judges the loss of a step; ``step`` counts from 1."""
         self.recent.append(loss)
         if not math.isfinite(loss):
             return Divergence(step, "the loss is not finite")
@@ -45,7 +45,7 @@ class Guard:
         return None
 
     def check_evaluation(self, step: int, metrics: Mapping[str, object]) -> Divergence | None:
-        """The same for what validation or a test has found, which may fail where training does not."""
+        """Judges the metrics of a validation or a test, which may fail where training does not."""
         for name, value in metrics.items():
             if isinstance(value, float) and not math.isfinite(value):
                 return Divergence(step, f"the loss is not finite ({name})")

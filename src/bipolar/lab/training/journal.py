@@ -1,5 +1,6 @@
-"""What a run leaves behind and shows while it goes on: metrics.jsonl, TensorBoard, a progress bar."""
+"""The metrics and the progress of a run: metrics.jsonl, TensorBoard, a progress bar."""
 
+import contextlib
 import json
 import math
 import os
@@ -17,13 +18,13 @@ QUIET = 30.0
 
 
 class Journal:
-    """Metrics, one JSON object a line, flushed; the same for TensorBoard; and progress for whoever watches.
+    """Writes metrics to ``metrics.jsonl``, one JSON object a line, and to TensorBoard; shows progress on stderr.
 
     Args:
-        directory: that of the run
+        directory: the directory of the run
         total: the number of steps of the whole run
-        keep: how many bytes of ``metrics.jsonl`` belong to the steps before; what follows them is cut off, as it comes
-            from steps that will be run again
+        keep: the bytes of ``metrics.jsonl`` up to the step ``start``; the rest is cut off, as its steps will be run
+            again
         start: the step to go on from
         show: whether to show progress
     """
@@ -32,7 +33,7 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "metrics.jsonl"
         self.file = self.path.open("ab")
-        self.file.truncate(min(keep, self.path.stat().st_size))  # never longer: somebody may have shortened it
+        self.file.truncate(min(keep, self.path.stat().st_size))  # which may have been shortened since
         self.file.seek(0, os.SEEK_END)
         self.total = total
         self.board = _tensorboard(directory, start)
@@ -86,6 +87,17 @@ class Journal:
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """The rows of a run's ``metrics.jsonl``; a last line that was cut off is left out."""
+    path = directory / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = []
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
 
 
 def _tensorboard(directory: Path, start: int) -> Any:

@@ -1,4 +1,4 @@
-"""What data there is."""
+"""The table of all data sets."""
 
 from pathlib import Path
 

@@ -1,0 +1,112 @@
+"""Settings of a run on images, and its learning rate at every step."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bipolar._activations.moments import Statistic
+from bipolar._activations.patterns import Pattern
+from bipolar.lab.data.images import CLASSES
+from bipolar.lab.errors import UsageError
+from bipolar.lab.training.config import LARGEST, RunConfig
+from bipolar.models._oriented_response_net import Encoding, OrientedResponseNet
+from bipolar.models._wide_resnet import Norm, Shortcut, WideResNet
+
+#: The paper eases the rate in over so many steps, a run that is too short for it over a tenth of its steps.
+EASE_IN, EASE_IN_SHARE = 2000, 0.1
+#: The rate is divided at these fractions of a run, epochs 120 and 160 of 200, by this number.
+DROPS, DIVISOR = (0.6, 0.8), 5
+
+
+@dataclass(frozen=True)
+class ImageModel:
+    """The model."""
+
+    network: Literal["wrn", "orn"] = "wrn"
+    """A wide residual network, or an oriented response network."""
+    depth: int = 28
+    """Layers: 6n + 4."""
+    widen_factor: int = 10
+    """How many times 16, 32 and 64 feature maps the stages have."""
+    activation: str = "brelu"
+    """The activation function, by name."""
+    dropout: float = 0.3
+    """Dropout within the blocks."""
+    norm: Norm | None = None
+    """Batch norm, or nothing as in the paper."""
+    shortcut: Shortcut = "clean"
+    """What a shortcut carries: see the item ``shortcut``."""
+    pattern: Pattern = "alternate"
+    """Which feature maps are flipped."""
+    orientations: int = 8
+    """Orientations of an oriented response network."""
+    reduction: int = 4
+    """By what the number of its features is divided."""
+    encoding: Encoding | None = "align"
+    """How it encodes orientations before the last layer."""
+    lsuv: Statistic = "variance"
+    """What LSUV sets to 1, where there is no norm."""
+    at: Literal["output", "activation"] = "output"
+    """Where LSUV measures it."""
+
+    def build(self, channels: int) -> WideResNet | OrientedResponseNet:
+        options: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("depth", "widen_factor", "activation", "dropout", "norm", "shortcut", "pattern")
+        }
+        options |= {"num_classes": CLASSES, "in_channels": channels}
+        if self.network not in ("wrn", "orn"):
+            raise ValueError(f"network: expected 'wrn' or 'orn', got {self.network!r}")
+        if self.network == "wrn":
+            return WideResNet(**options)
+        return OrientedResponseNet(
+            **options, orientations=self.orientations, reduction=self.reduction, encoding=self.encoding
+        )
+
+
+@dataclass(frozen=True)
+class ImageConfig(RunConfig):
+    """Train a residual network on images."""
+
+    task = "images"
+
+    data: str = "cifar10"
+    """``cifar10``, or ``digits``, which come with scikit-learn."""
+    model: ImageModel = field(default_factory=ImageModel)
+    """The model."""
+    lr: float = 0.08
+    """The learning rate, once it has been eased in."""
+    search: bool = False
+    """The paper's search: whenever training diverges, start again with half the learning rate."""
+    ease_in: int | None = None
+    """Steps over which the learning rate is eased in. Default: 2,000, or a tenth of a shorter run."""
+    momentum: float = 0.9
+    """Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """Weight decay."""
+    train_images: int | None = None
+    """Train on so many images only, the first ones."""
+    test_images: int | None = None
+    """Test on so many images only, the first ones."""
+
+    @property
+    def name(self) -> str:
+        m = self.model
+        return f"{self.data}-{m.network}-{m.depth}-{m.widen_factor}-{m.activation}-{self.seed}"
+
+    def check(self) -> None:
+        super().check()
+        for name in ("train_images", "test_images", "ease_in"):
+            self.at_least(name, 0 if name == "ease_in" else 1)
+        self.positive("lr")
+        for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
+            if not 0 <= getattr(self, name) < end:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")
+        self.check_model(lambda: self.model.build(3))
+
+    def rate_at(self, step: int, total: int) -> float:
+        """The learning rate of a step of a run of ``total`` steps."""
+        ease_in = min(EASE_IN, math.ceil(EASE_IN_SHARE * total)) if self.ease_in is None else self.ease_in
+        eased = min(1.0, (step + 1) / ease_in) if ease_in else 1.0
+        drops = sum(step >= drop * total for drop in DROPS)
+        return self.lr * eased / math.pow(DIVISOR, drops)

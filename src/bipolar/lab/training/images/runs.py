@@ -1,0 +1,39 @@
+"""Runs on images: training and evaluation."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bipolar.lab.errors import UsageError
+from bipolar.lab.training.checkpoints import best_of
+from bipolar.lab.training.images.config import ImageConfig
+from bipolar.lab.training.images.search import found_in, search
+from bipolar.lab.training.images.task import image_task
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.runs import load_config, perform, prepared
+
+
+def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
+    """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
+    config = prepared(config)
+    if config.search:
+        return search(config, show)
+    return perform(config, image_task(config), show=show)
+
+
+def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
+    """The metrics of a run's last model on a split."""
+    if split not in ("train", "test"):
+        raise UsageError(f"--split {split}: expected one of train, test")
+    run = found_in(run)
+    config = load_config(ImageConfig, run, data_dir)
+    if config.search:
+        raise UsageError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")
+    task = image_task(config, initialise=False)
+    with torch.random.fork_rng(devices=[]):
+        task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
+    task.model.load_state_dict(best_of(run)["model"])
+    task.model.eval()
+    error, loss = task.evaluate(task.train if split == "train" else task.tested)
+    return {f"{split}_error": error, f"{split}_loss": loss}

@@ -1,0 +1,53 @@
+"""The paper's search for a learning rate."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from bipolar._tools.files import write_json
+from bipolar.lab.provenance import provenance
+from bipolar.lab.training.images.config import ImageConfig
+from bipolar.lab.training.images.task import image_task
+from bipolar.lab.training.processes import is_chief
+from bipolar.lab.training.runs import perform, prepared
+
+#: How often a search halves the rate before it gives up.
+HALVINGS = 12
+
+
+def search(config: ImageConfig, show: bool) -> dict[str, Any]:
+    """Starts again with half the rate whenever training diverges. Each attempt is a run of its own in the directory."""
+    out = config.directory
+    if not (out / "config.json").exists() and is_chief():
+        write_json(out / "config.json", {"task": config.task, "config": config.to_json(), **provenance()})
+    attempts: list[dict[str, Any]] = []
+    result: dict[str, Any] = {}
+    for halvings in range(HALVINGS + 1):
+        rate = config.lr / 2**halvings
+        attempt = dataclasses.replace(config, lr=rate, search=False, out=out / f"lr-{rate:g}")
+        path = attempt.directory / "result.json"
+        if path.exists():
+            result = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            task = image_task(attempt)
+            # a run that is shorter than the patience is judged at its end: if it has learned nothing, it has failed
+            patience = min(config.patience, config.length.total(task.steps_per_epoch))
+            result = perform(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
+        if result["status"] == "stopped":
+            return result
+        attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})
+        if result["status"] == "finished":
+            break
+    seconds = round(sum(attempt.get("seconds", 0.0) for attempt in attempts), 1)
+    result |= {"lr": rate, "run": f"lr-{rate:g}", "attempts": attempts, "seconds": seconds}
+    if is_chief():
+        write_json(out / "result.json", result)
+    return result
+
+
+def found_in(run: Path) -> Path:
+    """The directory of the last attempt, if ``run`` is a search that has ended; else ``run`` itself."""
+    path = run / "result.json"
+    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return run / str(result.get("run", ""))

@@ -1,0 +1,158 @@
+"""A residual network on images, as a task of the loop."""
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from bipolar._init.lsuv import lsuv_
+from bipolar.lab.data import data_directory
+from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
+from bipolar.lab.errors import UsageError
+from bipolar.lab.training.images.config import ImageConfig
+from bipolar.lab.training.processes import share_of_batch, without_fabric
+from bipolar.lab.training.task import Task
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+TEST_BATCH = 500
+
+
+class ImageTask(Task):
+    """A network on batches of images, drawn anew for each epoch, shifted and mirrored.
+
+    The random numbers of a step depend on the seed, the step and the process alone, so that a run that was stopped
+    goes on as if nothing had happened, on any device.
+    """
+
+    unit = "loss"
+
+    def __init__(self, config: ImageConfig, data: ImageSet, initialise: bool = True) -> None:
+        if len(data.train) < config.batch_size:
+            raise UsageError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
+        if config.test_images is not None and config.test_images > len(data.test):
+            raise UsageError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
+        self.config, self.data, self.initialise = config, data, initialise
+        self.epoch = 0
+        self.order = torch.empty(0, dtype=torch.int64)
+        self.last: dict[str, Any] | None = None
+
+    def setup(self, fabric: "Fabric") -> None:
+        c = self.config
+        self.part = share_of_batch(c.batch_size, fabric)
+        self.fabric = fabric
+        self.train, self.tested = (
+            self.data.train.to(fabric.device),
+            self.data.test.first(c.test_images).to(fabric.device),
+        )
+        self.wrong = torch.zeros((), device=fabric.device)
+        model = c.model.build(self.data.channels).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if c.model.norm is None and self.initialise:
+            generator = torch.Generator().manual_seed(c.seed)
+            drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
+            batch = self.data.normalised(self.data.train.images[drawn])
+            lsuv_(model, batch, target=c.model.lsuv, at=c.model.at, generator=generator)
+        optimizer = torch.optim.SGD(
+            model.parameters(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, nesterov=c.momentum > 0
+        )
+        self.model, self.optimizer = fabric.setup(model, optimizer)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.data.train) // self.config.batch_size
+
+    @property
+    def uniform(self) -> float:
+        return math.log(CLASSES)
+
+    def start_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.order = torch.randperm(len(self.data.train), generator=self._generator(epoch, "order"))
+        self.wrong.zero_()
+
+    def _seed(self, number: int, purpose: str) -> int:
+        # not hash(): neighbouring numbers need seeds far apart, and the same ones in every Python
+        text = f"{self.config.seed} {purpose} {number}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def _generator(self, number: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(self._seed(number, purpose))
+
+    def loss(self, index: int) -> tuple[Tensor, Tensor]:
+        c = self.config
+        step = self.epoch * self.steps_per_epoch + index
+        self.last = None
+        for group in self.optimizer.param_groups:
+            group["lr"] = c.rate_at(step, c.length.total(self.steps_per_epoch))
+        chosen = self.order[index * c.batch_size : (index + 1) * c.batch_size]
+        generator = self._generator(step, "images", "cuda" if self.fabric.device.type == "cuda" else "cpu")
+        images = self.data.varied(self.train, chosen, generator, self.part)
+        labels = self.train.labels[chosen[self.part].to(self.fabric.device)]
+        torch.manual_seed(self._seed(step, f"dropout {self.fabric.global_rank}"))
+        logits = self.model(self.data.normalised(images)).float()
+        self.wrong += (logits.detach().argmax(1) != labels).sum()
+        loss = cross_entropy(logits, labels)
+        return loss, loss.detach()
+
+    @torch.no_grad()
+    def evaluate(self, pictures: Pictures) -> tuple[float, float]:
+        """Error in per cent, and loss; each process takes its share of the batches."""
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        # without the wrapper: its calls wait for all processes, of which some have fewer batches
+        network = without_fabric(self.model)
+        if world > 1:
+            for buffer in network.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
+        total = torch.zeros(2, device=self.fabric.device)
+        for start in range(rank * TEST_BATCH, len(pictures), world * TEST_BATCH):
+            images, labels = (part[start : start + TEST_BATCH] for part in (pictures.images, pictures.labels))
+            with self.fabric.autocast():
+                logits = network(self.data.normalised(images)).float()
+            total[0] += (logits.argmax(1) != labels).sum()
+            total[1] += cross_entropy(logits, labels, reduction="sum")
+        total = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
+        return 100 * float(total[0]) / len(pictures), float(total[1]) / len(pictures)
+
+    def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
+        error, loss = self.evaluate(self.tested)
+        wrong = float(self._all_wrong())
+        batches = self.steps_per_epoch
+        if final:  # the run may end within an epoch
+            batches = (self.config.length.total(batches) - 1) % batches + 1
+        images = batches * self.config.batch_size
+        self.last = {"test_error": error, "test_loss": loss}
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        return {"train_error": 100 * wrong / images, "test_error": error, "test_loss": loss, "lr": rate}
+
+    def _all_wrong(self) -> Tensor:
+        return cast(Tensor, self.fabric.all_reduce(self.wrong.clone(), reduce_op="sum"))  # all_reduce works in place
+
+    def is_best(self) -> bool:
+        return False  # the paper counts the error of the last epoch
+
+    def test(self) -> dict[str, Any]:
+        if self.last is None:
+            error, loss = self.evaluate(self.tested)
+            self.last = {"test_error": error, "test_loss": loss}
+        return {**self.last, "lr": self.config.lr}
+
+    def rate(self, seconds: float) -> str:
+        return f"{self.config.batch_size / max(seconds, 1e-9):,.0f} images/s"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "wrong": self._all_wrong().cpu()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start_epoch(state["epoch"])
+        if self.fabric.is_global_zero:  # the others count from 0: only the sum matters
+            self.wrong += state["wrong"].to(self.wrong.device)
+
+
+def image_task(config: ImageConfig, initialise: bool = True) -> ImageTask:
+    """The task of a configuration, with its images; ``initialise=False`` leaves LSUV out."""
+    data = load_images(config.data, data_directory(config.data_dir), config.train_images)
+    return ImageTask(config, data, initialise)

@@ -1,0 +1,62 @@
+"""The interface between the loop and whatever it trains."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+class Task(ABC):
+    """A model, its data and its schedule; the loop knows nothing else of them."""
+
+    #: the name of the loss in the metrics, such as ``bpc``
+    unit: str
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    @abstractmethod
+    def setup(self, fabric: "Fabric") -> None:
+        """Makes model, optimizer and data, for this process."""
+
+    @property
+    @abstractmethod
+    def steps_per_epoch(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def uniform(self) -> float:
+        """The loss of a uniform guess, in the unit of the metrics."""
+
+    @abstractmethod
+    def start_epoch(self, epoch: int) -> None: ...
+
+    @abstractmethod
+    def loss(self, index: int) -> tuple[Tensor, Tensor]:
+        """The loss to differentiate, and the same in the unit of the metrics, for a batch of the epoch."""
+
+    @abstractmethod
+    def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
+        """Validates if it is time to, adapts the schedule; returns metrics."""
+
+    @abstractmethod
+    def is_best(self) -> bool:
+        """Whether the last validation was the best so far."""
+
+    @abstractmethod
+    def test(self) -> dict[str, Any]:
+        """Metrics on the test set."""
+
+    @abstractmethod
+    def rate(self, seconds: float) -> str:
+        """The speed of training, given the seconds of a step, such as ``31,000 characters/s``."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the task besides model and optimizer. Called in all processes."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,181 @@
+"""Settings of a run on text, and the paper's values for those that were not given."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from bipolar._activations.moments import Statistic
+from bipolar._activations.patterns import Pattern
+from bipolar._init.stacked import Balance
+from bipolar._rnn import StackedRNN
+from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES
+from bipolar.lab.mistakes import Gradient, mistaken
+from bipolar.lab.training.config import RunConfig
+from bipolar.lab.training.text.pairing import pair_with_plain
+from bipolar.models._char_rnn import Cell, CharRNN
+
+T = TypeVar("T")
+
+#: The options that torch's own cells share with the stack; CharRNN itself refuses the dropout rates that they lack.
+OF_ALL_CELLS = ("num_layers", "hidden_size", "cell", "dropout", "recurrent_dropout", "block_dropout", "params")
+
+
+@dataclass(frozen=True)
+class DropoutRates:
+    """The dropout between layers, between time steps, and of whole blocks."""
+
+    dropout: float
+    recurrent_dropout: float
+    block_dropout: float
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """The settings whose defaults depend on the text, with a value each."""
+
+    lr: float
+    validate_every: int
+    halve_from: int
+    rates: DropoutRates
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """The model. Text8's dropout rates are 0.01 each unless given, as in the paper."""
+
+    num_layers: int = 36
+    """Recurrent layers."""
+    hidden_size: int = 256
+    """Units of each layer."""
+    nonlinearity: str = "belu"
+    """The activation function, by name."""
+    cell: Cell = "stack"
+    """The paper's stack, or torch's own cells for comparison."""
+    dropout: float | None = None
+    """Dropout between layers. Default: 0, or 0.01 for Text8."""
+    recurrent_dropout: float | None = None
+    """Dropout between time steps (rnnDrop). Default: 0, or 0.01 for Text8."""
+    block_dropout: float | None = None
+    """Dropout of whole blocks. Default: 0, or 0.01 for Text8."""
+    skip_every: int | None = 4
+    """Layers that a skip connection goes around, or None."""
+    skip_scale: float = 0.99
+    """The factor of a skip."""
+    gamma: float = 0.5
+    """The share of a layer's variance that comes from the time step before."""
+    pattern: Pattern = "alternate"
+    """Which units are flipped."""
+    lsuv: Statistic | Literal["none"] = "variance"
+    """What LSUV sets to 1; ``none`` leaves the stack at its random start."""
+    balance: Balance = "magnitude"
+    """What the two weights of a layer share by gamma: their magnitude, as in the paper, or the variance they bring."""
+    params: float | None = None
+    """Choose the width for about so many parameters, instead of --model.hidden-size."""
+    recompute: bool = False
+    """Save memory: compute the states anew in the backward pass."""
+    gradient: Gradient = "right"
+    """A mistake in the gradient, to study what it does: see the item ``aliasing``."""
+
+    @property
+    def name(self) -> str:
+        """Such as 36x256-belu."""
+        width = f"{self.hidden_size}" if self.params is None else f"{self.params:g}"
+        return f"{self.num_layers}x{width}-{self.nonlinearity if self.cell == 'stack' else self.cell}"
+
+    def build(self, vocabulary: str, rates: DropoutRates) -> CharRNN:
+        """The network, at its random start."""
+        width = self._width(len(vocabulary))
+        if self.cell != "stack":
+            for option in dataclasses.fields(self):
+                if option.name not in OF_ALL_CELLS and getattr(self, option.name) != option.default:
+                    raise ValueError(f"{option.name}: torch's own {self.cell!r} has no such option")
+        model = CharRNN(
+            vocabulary,
+            width,
+            self.num_layers,
+            nonlinearity=self.nonlinearity,
+            cell=self.cell,
+            skip_every=self.skip_every,
+            skip_scale=self.skip_scale,
+            gamma=self.gamma,
+            pattern=self.pattern,
+            recompute=self.recompute,
+            **dataclasses.asdict(rates),
+        )
+        pair_with_plain(model)
+        if self.gradient != "right":
+            model.rnn = mistaken(cast(StackedRNN, model.rnn), self.gradient)
+        return model
+
+    def _width(self, symbols: int) -> int:
+        if self.params is None:
+            return self.hidden_size
+        if self.params < 1:
+            raise ValueError(f"params: expected at least 1, got {self.params}")
+        return CharRNN.width_for(self.params, self.num_layers, symbols, self.cell)
+
+
+@dataclass(frozen=True)
+class TextConfig(RunConfig):
+    """Train a character-level language model."""
+
+    task = "text"
+
+    data: str = "ptb"
+    """``ptb``, ``text8``, ``text8-74M`` (the start of it), ``python-docs``, or the path of a UTF-8 text file."""
+    model: TextModel = field(default_factory=TextModel)
+    """The model."""
+    split: tuple[float, float, float] = DEFAULT_SPLIT
+    """How a text file is cut into training, validation and test part."""
+    window: int = 50
+    """Time steps of backpropagation."""
+    lr: float | None = None
+    """The learning rate. Default: 2e-4, or 5e-5 for Text8."""
+    validate_every: int | None = None
+    """Epochs between validations. Default: 4, or 1 for Text8."""
+    halve_from: int | None = None
+    """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
+    max_valid_windows: int | None = None
+    """Validate and test on so many windows at most."""
+
+    @property
+    def name(self) -> str:
+        text = self.data if self.data in NAMES else Path(self.data).stem
+        return f"{text}-{self.model.name}-{self.seed}"
+
+    @property
+    def recipe(self) -> TextRecipe:
+        """What was given, and the paper's value wherever nothing was."""
+        is_text8 = self.data == "text8"
+        rate = 0.01 if is_text8 and self.model.cell == "stack" else 0.0
+        return TextRecipe(
+            lr=_either(self.lr, 5e-5 if is_text8 else 2e-4),
+            validate_every=_either(self.validate_every, 1 if is_text8 else 4),
+            halve_from=_either(self.halve_from, 2 if is_text8 else 4),
+            rates=DropoutRates(
+                dropout=_either(self.model.dropout, rate),
+                recurrent_dropout=_either(self.model.recurrent_dropout, rate),
+                block_dropout=_either(self.model.block_dropout, rate),
+            ),
+        )
+
+    def build(self, vocabulary: str) -> CharRNN:
+        """The network, at its random start."""
+        return self.model.build(vocabulary, self.recipe.rates)
+
+    def check(self) -> None:
+        super().check()
+        for name in ("window", "validate_every", "halve_from", "max_valid_windows"):
+            self.at_least(name, 1)
+        self.positive("lr")
+        self.check_model(lambda: self.build("abc"))
+
+    def to_json(self) -> dict[str, Any]:
+        values, recipe = super().to_json(), dataclasses.asdict(self.recipe)
+        values["model"] |= recipe.pop("rates")
+        return values | recipe
+
+
+def _either(given: T | None, default: T) -> T:
+    return default if given is None else given
