@@ -69,14 +69,14 @@ def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Kernel:
     )
 
 
-#: So many elements cost less than the launch of six kernels instead of one.
+#: With fewer elements, six operations take longer to launch than one takes to run.
 FEW = 2**12
 
 
 def fast_elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Kernel:
-    """As :func:`elu`, but with a ``forward_`` twice as fast on a CPU: torch's exp2 is, against its expm1.
+    """As :func:`elu`, but with a ``forward_`` twice as fast on a CPU: exp2 is faster than expm1.
 
-    The difference to torch's ELU is a rounding error of the order of alpha's, not of the result's: for an alpha of 1
+    The result differs from torch's ELU by a rounding error relative to alpha, not to the result: for an alpha of 1 by
     less than 2e-7.
     """
     kernel = elu(alpha, scale, input_scale)
