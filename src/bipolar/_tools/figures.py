@@ -1,6 +1,5 @@
 """What all figures share: colours, and files that are whole or not there. Needs matplotlib."""
 
-import io
 from pathlib import Path
 
 import matplotlib
@@ -20,21 +19,10 @@ def save(figure: Figure, path: Path) -> None:
 
     A file that is there already is replaced only once the new one is complete.
     """
-    with replacing(path) as part:
-        _write(figure, part, path.suffix[1:], path.name)
-
-
-def as_svg(figure: Figure, salt: str) -> bytes:
-    """``figure`` as SVG, the same bytes for the same figure and salt."""
-    file = io.BytesIO()
-    _write(figure, file, "svg", salt)
-    return file.getvalue()
-
-
-def _write(figure: Figure, file: Path | io.BytesIO, kind: str, salt: str) -> None:
     # A fixed salt and no date: otherwise every drawing of the same figure is another file.
-    with matplotlib.rc_context({"svg.hashsalt": salt}):
-        figure.savefig(file, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+    with replacing(path) as part, matplotlib.rc_context({"svg.hashsalt": path.name}):
+        kind = path.suffix[1:]
+        figure.savefig(part, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
 
 
 def save_all(figure: Figure, stem: Path) -> list[Path]:

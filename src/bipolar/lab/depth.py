@@ -1,7 +1,7 @@
-"""How deep can it be? A stack of a thousand layers, initialised by LSUV and trained for a few steps.
+"""A measurement: a stack of a thousand layers, initialised by LSUV and trained for a few steps.
 
-``python -m bipolar.lab.depth --out results/depth.json`` records it. The task is to say what came in a time step
-earlier, so that every gradient has to pass all layers.
+``python -m bipolar.lab.depth --out results/depth.json`` records it. The task is to repeat the input of the time step
+before, so that every gradient passes through all layers.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {"nonlinearity": "belu", "recompute": True}
 
 
 def measure(layers: int, width: int, batch: int, window: int, steps: int, seed: int = 0) -> dict[str, Any]:
-    """Unit variance after LSUV, and for each training step the loss and the gradient norm of every layer's W."""
+    """The deviation from unit variance after LSUV; the loss and the gradient norm of every layer's W at each step."""
     torch.manual_seed(seed)
     rnn, decoder = bipolar.StackedRNN(width, width, layers, **SETTINGS), nn.Linear(width, width)
     report = bipolar.lsuv_rnn_(rnn, torch.randn(batch, width))

@@ -1,4 +1,4 @@
-"""Where a figure comes from: machine, versions, commit."""
+"""The origin of a result: commit, machine and versions."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ import bipolar
 
 
 def machine() -> str:
-    """One line that names the machine, as far as a measurement depends on it."""
+    """One line about the machine, with all that a measurement depends on."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -27,7 +27,7 @@ def machine() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the source tree that runs, marked if it has been changed; None outside of one."""
+    """The commit of the running source tree, marked if it has changes; None outside of a repository."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(  # noqa: S603
@@ -40,7 +40,7 @@ def commit() -> str | None:
 
     try:
         if "src/bipolar/lab" not in git("ls-files", "--full-name", Path(__file__).name):
-            return None  # installed somewhere within another project
+            return None  # installed inside another project's repository
         changed = git("status", "--porcelain", "--untracked-files=no", ":/src")
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
@@ -48,7 +48,7 @@ def commit() -> str | None:
 
 
 def provenance() -> dict[str, Any]:
-    """What a result carries along so that it can be placed and repeated."""
+    """The origin that every result carries, so that it can be repeated."""
     versions = {"bipolar": bipolar.__version__, "python": platform.python_version(), "torch": torch.__version__}
     for name in ("lightning-fabric", "numpy"):
         try:

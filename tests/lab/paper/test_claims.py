@@ -28,6 +28,10 @@ def three(relu: float | str, brelu: float | str, second_moment: float | str) -> 
     return curves(relu=relu, brelu=brelu) | {"relu, second moment": run_of(second_moment)}
 
 
+def ends(key: str, values: dict[str, float]) -> dict[str, Any]:
+    return {name: {key: value} for name, value in values.items()}
+
+
 def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
     return {"wrn": {name: {"lr": rate, "test_error": error} for name, rate in found.items()}}
 
@@ -62,11 +66,7 @@ def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
         (
             "skips",
             "figure5",
-            {
-                "36 layers, no skips": {"last_train_bpc": 4.3},
-                "36 layers, skips": {"last_train_bpc": 2.3},
-                "4 layers, skips": {"last_train_bpc": 2.9},
-            },
+            ends("last_train_bpc", {"36 layers, no skips": 4.3, "36 layers, skips": 2.3, "4 layers, skips": 2.9}),
             "reproduced",
         ),
         ("faster", "figure6", curves(relu=2.4, brelu=2.3), "reproduced"),
@@ -100,21 +100,13 @@ def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
         (
             "aliasing",
             "aliasing",
-            {
-                "elu, right": {"best_valid_bpc": 2.47},
-                "belu, right": {"best_valid_bpc": 2.45},
-                "elu, after skip": {"best_valid_bpc": 3.9},
-            },
+            ends("best_valid_bpc", {"elu, right": 2.47, "belu, right": 2.45, "elu, after skip": 3.9}),
             "reproduced",
         ),
         (
             "aliasing",
             "aliasing",
-            {
-                "elu, right": {"best_valid_bpc": 2.47},
-                "belu, right": {"best_valid_bpc": 2.45},
-                "elu, after skip": {"status": DNC},
-            },
+            ends("best_valid_bpc", {"elu, right": 2.47, "belu, right": 2.45}) | {"elu, after skip": {"status": DNC}},
             "reproduced",
         ),
     ],

@@ -1,13 +1,13 @@
 r"""Figure 2: iterations of x_{i+1} = f(W x_i), plain and bipolar.
 
-From its caption: :math:`x_1 \sim \mathcal{N}(0, 1)` and :math:`W \sim \mathcal{N}(0, \sigma^2)`, with :math:`\sigma`
-set by LSUV such that :math:`f(W x_1)` has unit variance; mean and variance of :math:`x_i`, averaged over 50 runs with
-another :math:`x_1` and W each. The caption leaves the number of units and of iterations open: 256 and 40 here.
+By its caption, :math:`x_1 \sim \mathcal{N}(0, 1)` and :math:`W \sim \mathcal{N}(0, \sigma^2)`, with :math:`\sigma` set
+by LSUV such that :math:`f(W x_1)` has unit variance. Mean and variance of :math:`x_i` are averaged over 50 runs, each
+with its own :math:`x_1` and W. The caption does not give the number of units and of iterations: 256 and 40 here.
 
-The second row is not in the paper: the same with :math:`\sigma` set for unit *second moment*. A bipolar system with W
-and :math:`x_1` is the plain one with :math:`S W S` and :math:`S x_1`, which are as likely, so all that bipolarity can
-change is what LSUV measures. Both are drawn from the same random numbers, seen through S: the curves of the second
-moment fall together in the second row, and apart in the first.
+The second row is ours: the same with :math:`\sigma` set for unit *second moment*. A bipolar system with W and
+:math:`x_1` is the plain one with :math:`S W S` and :math:`S x_1`, which are equally likely, so bipolarity can only
+change what LSUV measures. Both use the same random numbers, one of them seen through S: the curves of the second moment
+coincide in the second row, and differ in the first.
 """
 
 import math
@@ -32,14 +32,14 @@ from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 UNITS, ITERATIONS, RUNS, SEED = 256, 40, 50, 0
 NAMES = ("relu", "elu", "leaky_relu", "selu")
 TITLES = {"relu": "ReLU", "elu": "ELU", "leaky_relu": "Leaky ReLU (0.2)", "selu": "SELU"}
-#: For each row what LSUV sets to 1, and which curve is drawn beside the mean.
+#: The statistic of each row: LSUV sets it to 1, and its curve is drawn beside the mean.
 ROWS: tuple[Statistic, ...] = ("variance", "second_moment")
 
 Curves = dict[str, list[float]]
 
 
 def activation(name: str, kind: Literal["plain", "bipolar"]) -> nn.Module:
-    options = {"negative_slope": 0.2} if name == "leaky_relu" else {}  # at 0.01 it looks like a ReLU
+    options = {"negative_slope": 0.2} if name == "leaky_relu" else {}  # with 0.01 it looks like a ReLU
     return bipolar.get_activation(name if kind == "plain" else f"b{name}", **options)
 
 
@@ -90,7 +90,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
             for name in NAMES:
                 color, title = ACTIVATION_COLORS[name], TITLES[name]
                 plain, flipped = (curves[target][kind][statistic] for kind in (name, f"b{name}"))
-                # broad and pale below, thin and dashed on top: where the two fall together one sees both
+                # broad and pale below, thin and dashed on top: both stay visible where they coincide
                 axes.plot(iterations, plain, color=color, linewidth=4, alpha=0.4, label=title)
                 axes.plot(iterations, flipped, "--", color=color, linewidth=1.5, label=f"bipolar {title}")
             axes.set(title=f"LSUV on {label}", ylabel=statistic.replace("_", " "))
@@ -145,6 +145,31 @@ def _lsuv_explains(e: Evidence) -> Verdict:
     return decided_if(apart < 0.01, reason)
 
 
+CLAIMS = [
+    Claim(
+        "dynamics",
+        "Iterated bipolar layers are less prone to an exploding mean and variance than plain ones.",
+        where="Figure 2",
+        items=("figure2",),
+        rule=(
+            "after the last iteration the second moment, which holds both, is nearer to 1 for most bipolar "
+            "systems, by a factor of 1.25, and for none farther by as much"
+        ),
+        decide=_dynamics,
+        least="quick",
+    ),
+    Claim(
+        "lsuv",
+        "What bipolarity changes is what LSUV measures: with LSUV on the second moment plain and bipolar systems "
+        "do the same.",
+        where=OURS,
+        items=("figure2",),
+        rule="the second moments after the last iteration differ by less than one per cent",
+        decide=_lsuv_explains,
+        least="quick",
+    ),
+]
+
 ITEM = Computation(
     name="figure2",
     title="Figure 2: iterations of x = f(W x), plain and bipolar",
@@ -152,33 +177,10 @@ ITEM = Computation(
         "x starts normal, W is normal, scaled by LSUV such that f(W x) has unit variance (first row), or unit second "
         "moment, the mean of the squares (second row, ours). Averages over many such systems."
     ),
+    claims=CLAIMS,
     published={"claim": "the bipolar systems are less prone to an exploding mean and variance"},
     draw=draw,
     tables=tables,
     compute=lambda scale, data_dir: compute(),
     configuration=lambda scale: {"units": UNITS, "iterations": ITERATIONS, "systems": RUNS, "seed": SEED},
-    claims=[
-        Claim(
-            "dynamics",
-            "Iterated bipolar layers are less prone to an exploding mean and variance than plain ones.",
-            where="Figure 2",
-            items=("figure2",),
-            rule=(
-                "after the last iteration the second moment, which holds both, is nearer to 1 for most bipolar "
-                "systems, by a factor of 1.25, and for none farther by as much"
-            ),
-            decide=_dynamics,
-            least="quick",
-        ),
-        Claim(
-            "lsuv",
-            "What bipolarity changes is what LSUV measures: with LSUV on the second moment plain and bipolar systems "
-            "do the same.",
-            where=OURS,
-            items=("figure2",),
-            rule="the second moments after the last iteration differ by less than one per cent",
-            decide=_lsuv_explains,
-            least="quick",
-        ),
-    ],
 )

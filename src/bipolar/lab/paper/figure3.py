@@ -1,4 +1,4 @@
-"""Figure 3: errors by epoch of oriented response networks without batch norm. The runs are those of Table 5."""
+"""Figure 3: errors of oriented response networks without batch norm, by epoch; the runs are those of Table 5."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
 
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """Errors in per cent after each epoch, beginning with the first."""
+    """Errors in per cent after each epoch."""
     return {
         name: {
             "status": outcome.result["status"],

@@ -1,7 +1,7 @@
 """Figure 4: the gradient on the output of each layer at each time step, with and without skip connections.
 
-From its caption: the L2 norm of the gradient of the loss at the last time step of a window alone, averaged over the
-first ten batches of training, for a network of 36 layers with bipolar ELU, initialised by LSUV.
+By its caption, the L2 norm of the gradient of the loss at the last time step of a window alone, averaged over the first
+ten batches of training, for a network of 36 layers with bipolar ELU, initialised by LSUV.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def gradient_norms(model: CharRNN, x: Tensor, y: Tensor, state: Tensor | None) -> list[list[float]]:
-    """By layer and time step the norm of the gradient of the last step's loss on the layer's output."""
+    """The norm of the gradient of the last step's loss on each layer's output, by layer and time step."""
     rnn = model.rnn
     assert isinstance(rnn, StackedRNN)  # noqa: S101 - for the type checker
     start = x.new_zeros(rnn.num_layers, x.size(1), rnn.hidden_size, dtype=model.embedding.dtype)
@@ -51,6 +51,7 @@ def gradient_norms(model: CharRNN, x: Tensor, y: Tensor, state: Tensor | None) -
 
 
 def norms_of(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
+    """The norms without and with skips, averaged over the first batches."""
     data, units, batch, window, lr = SETTINGS[scale]
     corpus = load_text(data, data_directory(data_dir))
     streams = Streams(corpus.train, batch, window)
@@ -75,7 +76,7 @@ def norms_of(scale: Scale, data_dir: Path | None) -> dict[str, Any]:
 
 
 def summary(norms: dict[str, Any]) -> dict[str, Any]:
-    """How many steps before the last the gradient of the lowest layer is centred: 0 is straight down, 35 is 45°."""
+    """The centre of the lowest layer's gradient, in steps before the last: 0 is straight down, 35 is 45°."""
     found = {}
     for kind, layers in norms.items():
         bottom = torch.tensor(layers[0])
@@ -130,6 +131,25 @@ def _straightened(e: Evidence) -> Verdict:
     return decided_if(with_ < without / 2, reason)
 
 
+CLAIMS = [
+    Claim(
+        "smeared",
+        "Without skip connections the gradient is smeared over layers and time at 45 degrees.",
+        where="Figure 4",
+        items=("figure4",),
+        rule="the gradient at the lowest of 36 layers is centred 35 steps back, give or take 9",
+        decide=_smeared,
+    ),
+    Claim(
+        "straightened",
+        "Skip connections lead the gradient straight down.",
+        where="Figure 4",
+        items=("figure4",),
+        rule="with skips the gradient at the lowest layer is centred less than half as many steps back as without",
+        decide=_straightened,
+    ),
+]
+
 ITEM = Computation(
     name="figure4",
     title="Figure 4: gradient on each layer's output by time step",
@@ -137,6 +157,7 @@ ITEM = Computation(
         "The norm of the gradient on the output of each layer at each time step, of a loss on the last step only, over "
         "the first batches of training. Along 45 degrees it goes back one step in time for every layer down."
     ),
+    claims=CLAIMS,
     published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
     draw=draw,
     tables=lambda seeds: [
@@ -151,22 +172,4 @@ ITEM = Computation(
     ],
     compute=compute,
     configuration=configuration,
-    claims=[
-        Claim(
-            "smeared",
-            "Without skip connections the gradient is smeared over layers and time at 45 degrees.",
-            where="Figure 4",
-            items=("figure4",),
-            rule="the gradient at the lowest of 36 layers is centred 35 steps back, give or take 9",
-            decide=_smeared,
-        ),
-        Claim(
-            "straightened",
-            "Skip connections lead the gradient straight down.",
-            where="Figure 4",
-            items=("figure4",),
-            rule="with skips the gradient at the lowest layer is centred less than half as many steps back as without",
-            decide=_straightened,
-        ),
-    ],
 )

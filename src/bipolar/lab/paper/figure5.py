@@ -62,26 +62,28 @@ def _skips_help_depth(e: Evidence) -> Verdict:
     return decided_if(deep == "below" and shallow_order in ("below", "equal"), reason, deep, shallow_order)
 
 
+CLAIMS = [
+    Claim(
+        "skips",
+        "Skip connections let deep stacks train: without them depth slows training down.",
+        where="Figure 5",
+        items=("figure5",),
+        rule=(
+            f"at 36 layers the training loss is lower with skips than without, and not above that of 4 layers with "
+            f"skips; margin: {BPC}"
+        ),
+        decide=_skips_help_depth,
+    ),
+]
+
 ITEM = Training(
     name="figure5",
     title="Figure 5: training loss by depth, with and without skips",
     about="Bipolar ELU, the same width at every depth; a skip connection around every 4 layers, or none.",
+    claims=CLAIMS,
     published={"claim": "without skips deep stacks learn more slowly, with skips they do not"},
     runs=runs,
     collect=train_curves,
     draw=draw,
     tables=table_of_curves,
-    claims=[
-        Claim(
-            "skips",
-            "Skip connections let deep stacks train: without them depth slows training down.",
-            where="Figure 5",
-            items=("figure5",),
-            rule=(
-                f"at 36 layers the training loss is lower with skips than without, and not above that of 4 layers with "
-                f"skips; margin: {BPC}"
-            ),
-            decide=_skips_help_depth,
-        ),
-    ],
 )

@@ -53,42 +53,44 @@ def _second_moment(e: Evidence) -> Verdict:
     return decided_by([compare(second, flipped, BPC_OF_A_CURVE)], "equal", reason)
 
 
+CLAIMS = [
+    Claim(
+        "faster",
+        "BReLU trains faster than ReLU at 36 layers.",
+        where="Figure 6",
+        items=("figure6",),
+        rule=f"the mean of its training loss over all steps is lower; margin: {BPC_OF_A_CURVE}",
+        decide=_faster("relu"),
+    ),
+    Claim(
+        "faster elu",
+        "BELU trains faster than ELU at 36 layers.",
+        where="Figure 6",
+        items=("figure6",),
+        rule=f"the mean of its training loss over all steps is lower, or ELU diverges; margin: {BPC_OF_A_CURVE}",
+        decide=_faster("elu"),
+    ),
+    Claim(
+        "second moment",
+        "ReLU with LSUV on the second moment trains as BReLU does, ReLU with LSUV on variance more slowly.",
+        where=OURS,
+        items=("figure6",),
+        rule=(
+            f"the means of their training losses over all steps are equal, that of the third is higher; margin: "
+            f"{BPC_OF_A_CURVE}"
+        ),
+        decide=_second_moment,
+    ),
+]
+
 ITEM = Training(
     name="figure6",
     title="Figure 6: training loss by activation, 36 layers",
     about=table1.SECOND_MOMENT,
+    claims=CLAIMS,
     published={"elu": DNC},
     runs=runs,
     collect=train_curves,
     draw=draw,
     tables=table_of_curves,
-    claims=[
-        Claim(
-            "faster",
-            "BReLU trains faster than ReLU at 36 layers.",
-            where="Figure 6",
-            items=("figure6",),
-            rule=f"the mean of its training loss over all steps is lower; margin: {BPC_OF_A_CURVE}",
-            decide=_faster("relu"),
-        ),
-        Claim(
-            "faster elu",
-            "BELU trains faster than ELU at 36 layers.",
-            where="Figure 6",
-            items=("figure6",),
-            rule=f"the mean of its training loss over all steps is lower, or ELU diverges; margin: {BPC_OF_A_CURVE}",
-            decide=_faster("elu"),
-        ),
-        Claim(
-            "second moment",
-            "ReLU with LSUV on the second moment trains as BReLU does, ReLU with LSUV on variance more slowly.",
-            where=OURS,
-            items=("figure6",),
-            rule=(
-                f"the means of their training losses over all steps are equal, that of the third is higher; margin: "
-                f"{BPC_OF_A_CURVE}"
-            ),
-            decide=_second_moment,
-        ),
-    ],
 )

@@ -1,10 +1,10 @@
-"""Is the gap of Table 5 the activation's, or the shortcut's? A study of our own.
+"""A study: does the gap of Table 5 come from the activation, or from the shortcut?
 
-Without a norm before it, an activation in place rectifies the residual stream itself, so that the shortcut carries f(x)
-instead of x. By the sign symmetry a plain and a bipolar network with clean shortcuts are the same in distribution, if
-LSUV measures the convolutions' outputs. Here are both kinds of shortcut for ReLU and ELU, and the bipolar activations
-with clean ones; the learning rate is searched for on the first seed, and the others take it. Beside them what changes
-if LSUV measures after the activations.
+Without a norm before it, an activation in place rectifies the residual stream itself, and the shortcut carries f(x)
+instead of x. By the sign symmetry a plain and a bipolar network with clean shortcuts are equal in distribution if LSUV
+measures the outputs of the convolutions. The study has both kinds of shortcut for ReLU and ELU, the bipolar activations
+with clean ones, and two networks where LSUV measures after the activations. The first seed searches for the learning
+rate, and the others use it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,6 +77,21 @@ def _shortcut(e: Evidence) -> Verdict:
     return decided_if(tie == "equal" and worse == "above", reason, tie, worse)
 
 
+CLAIMS = [
+    Claim(
+        "shortcut",
+        "The gap on CIFAR-10 is the shortcut's: with a clean one ReLU and BReLU tie, with a rectified one ReLU is "
+        "worse.",
+        where=OURS,
+        items=("shortcut",),
+        rule=(
+            f"the test errors of the two with clean shortcuts are equal, that of ReLU with a rectified one is "
+            f"higher; margin: {ERROR}"
+        ),
+        decide=_shortcut,
+    ),
+]
+
 ITEM = Training(
     name="shortcut",
     title="Test error (%) by activation and by what the shortcut carries",
@@ -85,6 +100,7 @@ ITEM = Training(
         "carries f(x) (rectified) instead of x (clean). The learning rate is searched for on the first seed, and the "
         "others take it. LSUV measures the output of each convolution, or after the activation."
     ),
+    claims=CLAIMS,
     published={"Table 5, WideResNet": table5.PUBLISHED["wrn"]},
     runs=runs,
     collect=collect,
@@ -97,18 +113,4 @@ ITEM = Training(
         )
     ],
     seeds={"quick": 2, "small": 3, "paper": 3},
-    claims=[
-        Claim(
-            "shortcut",
-            "The gap on CIFAR-10 is the shortcut's: with a clean one ReLU and BReLU tie, with a rectified one ReLU is "
-            "worse.",
-            where=OURS,
-            items=("shortcut",),
-            rule=(
-                f"the test errors of the two with clean shortcuts are equal, that of ReLU with a rectified one is "
-                f"higher; margin: {ERROR}"
-            ),
-            decide=_shortcut,
-        ),
-    ],
 )

@@ -1,10 +1,10 @@
-"""A bipolar network is the plain one with some weights' signs flipped, and trains as that does: to the last bit.
+"""A study: a bipolar network trains exactly as the plain network with some weights' signs flipped.
 
-With S = diag(+1, -1, ...) a bipolar activation is S f(S x). Put S W S for W and S b for b, and the S cancel wherever
-everything between the activations commutes with them; Adam and dropout do. Here pairs of networks, a bipolar one and
-its plain twin by :func:`bipolar.fold`, are trained side by side in double precision on the same batches with the same
-dropout: a residual convolution network and a recurrent stack of 36 layers. And the same with a max pooling or a
-LayerNorm between, neither of which commutes with S: there the two part.
+With S = diag(+1, -1, ...) a bipolar activation is S f(S x). Replace W by S W S and b by S b, and every S cancels if all
+operations between the activations commute with it, as Adam and dropout do. The study trains pairs side by side in
+double precision, on the same batches with the same dropout: a bipolar network and its plain twin by
+:func:`bipolar.fold`, once residual, once recurrent with 36 layers. Two more pairs have a max pooling or a LayerNorm
+between, which do not commute with S: their losses part.
 """
 
 import copy
@@ -42,7 +42,7 @@ class Twins:
 
 
 class Between(nn.Module):
-    """A residual network with something before its stages."""
+    """A residual network with another module between its stem and its stages."""
 
     def __init__(self, network: nn.Module, between: nn.Module) -> None:
         super().__init__()
@@ -57,7 +57,6 @@ class Between(nn.Module):
 
 def convolutional(between: nn.Module) -> Twins:
     """A residual network of 10 layers, on random images."""
-
     model = WideResNet(10, 1, dropout=0.3).double()
     plain = bipolar.fold(model, strict=True)
     data = torch.Generator().manual_seed(SEED)
@@ -71,7 +70,7 @@ def convolutional(between: nn.Module) -> Twins:
 
 
 def recurrent(norm: bool) -> Twins:
-    """A stack of 36 layers with skips and all three dropouts, on random text; with a LayerNorm before the decoder."""
+    """A stack of 36 layers with skips and all three dropouts, on random text; optionally LayerNorm at its end."""
     model = CharRNN(20, 16, 36, dropout=0.1, recurrent_dropout=0.1, block_dropout=0.1).double()
     model.initialise(generator=torch.Generator().manual_seed(SEED))
     plain = bipolar.fold(model, strict=True)
@@ -89,7 +88,7 @@ def recurrent(norm: bool) -> Twins:
 
 
 def train(twins: Twins, steps: int) -> dict[str, list[float]]:
-    """The losses of both, by step, with Adam."""
+    """The losses of both networks by step, trained with Adam."""
     losses: dict[str, list[float]] = {}
     for kind, network in (("bipolar", twins.bipolar), ("plain", twins.plain)):
         optimizer = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
@@ -145,6 +144,22 @@ def _symmetry(e: Evidence) -> Verdict:
     return decided_if(held, reason)
 
 
+CLAIMS = [
+    Claim(
+        "symmetry",
+        "A bipolar network is a plain one with some weights' signs flipped, and trains as that does, unless "
+        "something between the activations does not commute with the signs.",
+        where=OURS,
+        items=("symmetry",),
+        rule=(
+            "in double precision the losses of the two are equal to the last bit; with max pooling or LayerNorm "
+            "between they are not"
+        ),
+        decide=_symmetry,
+        least="quick",
+    ),
+]
+
 ITEM = Computation(
     name="symmetry",
     title="The sign symmetry: a bipolar network and its plain twin, trained side by side",
@@ -153,6 +168,7 @@ ITEM = Computation(
         "which has the same weights with some signs flipped. Trained by Adam on random data with the same dropout, in "
         "double precision; then the same with something between that does not commute with signs."
     ),
+    claims=CLAIMS,
     draw=draw,
     tables=lambda seeds: [
         flat_table(
@@ -164,19 +180,4 @@ ITEM = Computation(
     ],
     compute=compute,
     configuration=lambda scale: {"steps": STEPS[scale], "lr": LR, "weight decay": WEIGHT_DECAY, "seed": SEED},
-    claims=[
-        Claim(
-            "symmetry",
-            "A bipolar network is a plain one with some weights' signs flipped, and trains as that does, unless "
-            "something between the activations does not commute with the signs.",
-            where=OURS,
-            items=("symmetry",),
-            rule=(
-                "in double precision the losses of the two are equal to the last bit; with max pooling or LayerNorm "
-                "between they are not"
-            ),
-            decide=_symmetry,
-            least="quick",
-        ),
-    ],
 )

@@ -57,21 +57,23 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
     return [Table(f"Validation error (BPC); the text here is {text_of(seeds)}", list(PUBLISHED), rows)]
 
 
+CLAIMS = [
+    Claim(
+        "text8",
+        "On Text8 ReLU and ELU networks diverge, BReLU and BELU networks do not.",
+        where="Table 3",
+        items=("table3",),
+        rule="no run of ReLU or ELU converges, all of BReLU and BELU do",
+        decide=only_plain_diverges("table3", ("relu", "elu")),
+    ),
+]
+
 ITEM = Training(
     name="table3",
     title="Table 3: Text8 validation error (BPC)",
+    claims=CLAIMS,
     published=PUBLISHED,
     runs=runs,
     collect=collect,
     tables=tables,
-    claims=[
-        Claim(
-            "text8",
-            "On Text8 ReLU and ELU networks diverge, BReLU and BELU networks do not.",
-            where="Table 3",
-            items=("table3",),
-            rule="no run of ReLU or ELU converges, all of BReLU and BELU do",
-            decide=only_plain_diverges("table3", ("relu", "elu")),
-        ),
-    ],
 )
