@@ -117,7 +117,7 @@ def test_an_activation_whose_channels_move_is_left() -> None:
 
     converted = bipolar.convert(Wandering(), example=images())
     assert isinstance(converted.act, nn.ReLU)
-    assert "give each place its own" in converted.conversion_report["act"].note
+    assert "use one activation per call" in converted.conversion_report["act"].note
 
 
 def test_mapping() -> None:

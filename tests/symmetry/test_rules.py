@@ -46,12 +46,12 @@ BREAKS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a maximum": (lambda h: torch.maximum(h, -h), "takes a maximum"),
     "an order by size": (lambda h: h.sort(1).values, "takes a maximum"),
     "an index by size": (lambda h: h.gather(1, h.argmax(1, keepdim=True).expand(5, 6)), "takes a maximum"),
-    "a bound": (lambda h: h.clamp(min=-0.1), "knows + from -"),
+    "a bound": (lambda h: h.clamp(min=-0.1), "not odd: f(-x) != -f(x)"),
     "bounds of different size": (lambda h: tF.hardtanh(h, -1, 2), "hardtanh is not known"),
     "rounding down": (lambda h: torch.div(h, 2.0, rounding_mode="floor"), "div is not known"),
     "a Fourier transform": (lambda h: torch.fft.fft(h).real, "fft_fft is not known"),
     "values that are set": (lambda h: h.clone().index_fill_(1, torch.tensor([0]), 1.0), "index_fill_ is not known"),
-    "another activation": (torch.relu, "knows + from -"),
+    "another activation": (torch.relu, "not odd: f(-x) != -f(x)"),
 }
 
 

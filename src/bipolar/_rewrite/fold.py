@@ -1,4 +1,4 @@
-r"""Folding: a bipolar network as the plain one that computes the same, by flipping the signs of weights; and back."""
+"""Folding of a bipolar network into the plain one that computes the same, by flipped signs of weights; and back."""
 
 from typing import Any, cast
 
@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern
-from bipolar._rewrite.comparing import difference, outputs_of
-from bipolar._rewrite.functional_calls import rewrite_
+from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.modules import copied, replaced, set_activation
 from bipolar._rewrite.optimizer_state import Partners, carry_over
-from bipolar._rewrite.parts import copied, remember_activation, replaced, set_activation
+from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.analysis import Analysis, Goal, analyse, channel_dim
-from bipolar._symmetry.guess import example_for
-from bipolar._symmetry.trace import ActivationCall
+from bipolar._symmetry.analysis import Analysis, Goal, analyse
+from bipolar._symmetry.channels import channel_dim
+from bipolar._symmetry.example import example_for
+from bipolar._symmetry.recording import ActivationCall
 from bipolar._tools.state import unwrapped
 
 
@@ -159,7 +160,6 @@ def _changed(
             f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
             " Does it compute something that no torch function shows, or draw random numbers?"
         )
-    remember_activation(changed)
     changed.fold_report = report  # type: ignore[assignment]
     return changed, partners
 
@@ -193,7 +193,7 @@ def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) ->
             model = replaced(model, module, made)
     recording = analysis.recording
     for owner, new in functions.items():
-        rewrite_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
+        replace_calls_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
     return model
 
 

@@ -9,9 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bipolar._symmetry.trace import Key, Node, Recording
+from bipolar._symmetry.recording import Key, Node, Recording
 
-#: Without instance norm, which torch derives from batch norm.
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bipolar._rewrite.comparing import difference
 from bipolar._rewrite.fold import fold
+from bipolar._rewrite.outputs import difference
 from bipolar._tools.files import replacing
 from bipolar._tools.state import arguments_of, restored, tensors_in, tensors_within, unwrapped
 

@@ -19,7 +19,7 @@ from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.loop import Machine, Task, mean_over_processes, of_all_processes, of_process
 from bipolar.lab.training.runs import RunConfig, load_config, perform, prepared, stored
-from bipolar.models._char_rnn import Cell, CharRNN
+from bipolar.models._char_rnn import CellName, CharRNN
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -35,7 +35,7 @@ class TextModel:
     """Units of each layer."""
     nonlinearity: str = "belu"
     """The activation function, by name."""
-    cell: Cell = "stack"
+    cell: CellName = "stack"
     """The paper's stack, or torch's own cells for comparison."""
     dropout: float | None = None
     """Dropout between layers. Default: 0, or 0.01 for Text8."""
