@@ -132,9 +132,9 @@ class _Conversion:
 
     def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
         neighbours = Neighbours(recording)
-        folded = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
-        before = outputs_of(self.model, example) if doomed and folded else []
-        fresh = False
+        foldable = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
+        before = outputs_of(self.model, example) if doomed and foldable else []
+        exact = True
         for name, norm in doomed:
             removal = remove(name, norm, neighbours)
             if removal is None:
@@ -143,11 +143,11 @@ class _Conversion:
             if isinstance(removal.replacement, nn.Identity):
                 for node in neighbours.calls_of(name):
                     self._exposed |= neighbours.exposed(node)
-            fresh |= "fresh" in removal.note
+            exact &= removal.exact
             self.model = replaced(self.model, norm, removal.replacement)
             self._say(name, type(norm).__name__, type(removal.replacement).__name__, removal.note)
         self._in_place_to_out_of_place(recording)
-        if before and not fresh:
+        if before and exact:
             found = difference(before, outputs_of(self.model, example), 1e-2)
             if found:
                 raise RuntimeError(

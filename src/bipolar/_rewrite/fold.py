@@ -37,8 +37,7 @@ def fold(
     (:func:`~bipolar.symmetry` says what); ``folded.fold_report`` is that report.
 
     Where a model hands out the states of a :class:`~bipolar.StackedRNN`, to be given back, their signs are flipped as
-    well.
-    A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
+    well. A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
 
     Args:
         model: any model with bipolar activations; it is not changed
@@ -105,8 +104,8 @@ class SignedRNN(nn.Module):
         return output * self.sign, last * self.sign
 
 
-class _Alone(nn.Module):
-    """A stack whose input and output may have any signs."""
+class _BetweenLinear(nn.Module):
+    """A stack between two linear layers, which let its input and output have any signs."""
 
     def __init__(self, rnn: StackedRNN) -> None:
         super().__init__()
@@ -139,7 +138,7 @@ def _flipped(
 def _changed(
     original: nn.Module, example: Any, goal: Goal, pattern: Pattern, strict: bool
 ) -> tuple[nn.Module, Partners]:
-    """A changed copy of a model; and for each of its parameters the new one, with the signs of its flip."""
+    """A changed copy of a model, and for each parameter its new one with the signs of its flip."""
     changed = copied(original)
     analysis = analyse(changed, example, goal, pattern)
     report = analysis.report()
@@ -153,8 +152,8 @@ def _changed(
         for tensor, sign in flips.items():
             tensor.mul_(sign)
     changed = _with_other_activations(changed, analysis, goal)
-    flipped_states = any("states" in note for note in analysis.recording.notes)
-    found = difference(outputs_of(original, example), outputs_of(changed, example), 1e-4, any_sign=flipped_states)
+    before, after = outputs_of(original, example), outputs_of(changed, example)
+    found = difference(before, after, 1e-4, any_sign=analysis.recording.flips_states)
     if found:
         raise FoldingError(
             f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
@@ -165,9 +164,9 @@ def _changed(
 
 
 def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, Partners]:
-    """A stack between two layers that take up its signs, which are then put around it."""
+    """Changes a stack between two layers that take up its signs, and puts these signs around it."""
     like = cast(Tensor, rnn.weight_ih_l0)
-    between = _Alone(rnn).to(like)
+    between = _BetweenLinear(rnn).to(like)
     with torch.no_grad():
         between.before.bias.fill_(1)
         between.after.weight.fill_(1)

@@ -83,6 +83,8 @@ class Recording:
         #: The final states of recurrent stacks; and their initial states, each with the unknowns of the units.
         self.states: list[Tensor] = []
         self.initial_states: list[tuple[Tensor, Tensor]] = []
+        #: Whether the model gives out states for the caller to hand back, whose signs may be flipped.
+        self.flips_states = False
         self._inputs: set[int] = set()
         self._tags: dict[int, tuple[Tensor, int, Tag]] = {}
         self._derived: dict[int, Tensor] = {}

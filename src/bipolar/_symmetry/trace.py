@@ -79,7 +79,8 @@ def _pin_output(recording: Recording, output: Any) -> None:
         if not (handed_out and recording.is_input(initial)):
             units = recording.of(initial)
             recording.constraints.equate(units, unknowns.view((1,) * (units.ndim - 1) + (-1,)), recording.node)
-    if handed_out and not recording.notes:
+    if handed_out and not recording.flips_states:
+        recording.flips_states = True
         recording.notes.append("The states that the model gives out, to be given back to it, have flipped signs, too.")
     recording.states, recording.initial_states = [], []
 

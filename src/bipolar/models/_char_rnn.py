@@ -123,7 +123,7 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
             return self.decoder(output), state
 
     def _of_torch(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As the stack, with the two states of an LSTM side by side in one tensor."""
+        """Calls a cell of torch like the stack, with the two states of an LSTM side by side in one tensor."""
         if self.cell != "lstm":
             output, state = self.rnn(x, state)
             return output, cast(Tensor, state)
