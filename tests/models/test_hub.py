@@ -30,7 +30,7 @@ def test_a_folded_model_is_saved_and_loaded_as_what_it_is(tmp_path: Any) -> None
         partly.save_pretrained(tmp_path)
 
 
-def test_a_file_keeps_its_configuration_where_nothing_changed(tmp_path: Path) -> None:
+def test_the_configuration_changes_in_its_activation_alone(tmp_path: Path) -> None:
     WideResNet(10, 1, activation="belu").save_pretrained(tmp_path)
     before = json.loads((tmp_path / "config.json").read_text())
     model = bipolar.fold(WideResNet.from_pretrained(tmp_path))

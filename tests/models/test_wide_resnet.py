@@ -11,10 +11,7 @@ from torch import Tensor, nn
 import bipolar
 from bipolar.models import OrientedResponseNet, WideResNet
 from bipolar.models._wide_resnet import Block
-from tests.helpers.networks import (
-    SMALL,
-    small_images,
-)
+from tests.helpers.networks import SMALL, small_images
 
 NETWORKS = pytest.mark.parametrize("network", [WideResNet, OrientedResponseNet])
 

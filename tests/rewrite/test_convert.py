@@ -9,12 +9,7 @@ import torch.nn.functional as tF
 from torch import Tensor, nn
 
 import bipolar
-from tests.helpers.networks import (
-    CASES,
-    Functional,
-    images,
-    kinds,
-)
+from tests.helpers.networks import CASES, Functional, images, kinds
 
 FAMILY = (
     (nn.ReLU(inplace=True), "BReLU(dim=1, inplace=True)"),

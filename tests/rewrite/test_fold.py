@@ -16,12 +16,7 @@ from bipolar._activations.patterns import PATTERNS, Pattern
 from bipolar._rewrite.fold import SignedRNN
 from bipolar.models import CharRNN, OrientedResponseNet, WideResNet
 from tests.helpers.folding import bipolar_modules
-from tests.helpers.networks import (
-    CASES,
-    Residual,
-    converted,
-    head,
-)
+from tests.helpers.networks import CASES, Residual, converted, head
 
 EXACT = (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6)
 

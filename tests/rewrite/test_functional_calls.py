@@ -13,11 +13,7 @@ from torch import Tensor, nn
 import bipolar
 import bipolar.functional as F
 from tests.helpers.folding import BATCH, Net
-from tests.helpers.networks import (
-    Dynamic,
-    Functional,
-    images,
-)
+from tests.helpers.networks import Dynamic, Functional, images
 
 
 def test_functions_become_modules() -> None:

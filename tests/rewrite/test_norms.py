@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 import bipolar
 from bipolar._rewrite.norms import ChannelAffine
-from tests.helpers.networks import (
-    NormResNet,
-    head,
-    images,
-    kinds,
-)
+from tests.helpers.networks import NormResNet, head, images, kinds
 
 
 def trained(model: nn.Module, x: Tensor) -> nn.Module:

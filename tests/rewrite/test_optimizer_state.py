@@ -11,10 +11,7 @@ from torch import Tensor, nn
 
 import bipolar
 from tests.helpers.folding import BATCH
-from tests.helpers.networks import (
-    Residual,
-    head,
-)
+from tests.helpers.networks import Residual, head
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-2, nesterov=True),

@@ -6,10 +6,7 @@ from torch import Tensor, nn
 
 import bipolar
 from tests.helpers.folding import BATCH, assert_folds
-from tests.helpers.networks import (
-    CASES,
-    converted,
-)
+from tests.helpers.networks import CASES, converted
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.holds])

@@ -11,10 +11,7 @@ from torch import Tensor, nn
 import bipolar
 import bipolar.functional as F
 from tests.helpers.folding import BATCH, Net, Recurrent, assert_folds, bipolar_modules
-from tests.helpers.networks import (
-    ValueDependent,
-    head,
-)
+from tests.helpers.networks import ValueDependent, head
 
 
 def test_a_head_that_is_for_training() -> None:

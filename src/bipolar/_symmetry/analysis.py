@@ -151,7 +151,7 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) ->
         except UntraceableError as error:
             return str(error)
     if twin.channels is None and channel_dim(calls) is None:
-        return "its channels are not in one dimension that is known"
+        return "the dimension of its channels is not known"
     dim = twin.channels[0] if twin.channels else channel_dim(calls)
     if twin.slopes > 1 and not stacked and dim not in (1, 1 - len(calls[0].shape)):
         return "a plain PReLU has its channels in dimension 1"

@@ -6,16 +6,7 @@ Many functions do where the signs are the same along some dimensions, or for two
 
 from bipolar._symmetry.rules.arguments import Rule
 from bipolar._symmetry.rules.elementwise import add, choose, create, even, hardtanh, multiply, odd, power
-from bipolar._symmetry.rules.layers import (
-    addmm,
-    batch_norm,
-    convolve,
-    embed,
-    group_norm,
-    linear,
-    matmul,
-    rms_norm,
-)
+from bipolar._symmetry.rules.layers import addmm, batch_norm, convolve, embed, group_norm, linear, matmul, rms_norm
 from bipolar._symmetry.rules.moves import move, pad
 from bipolar._symmetry.rules.reductions import average, pool, variance
 from bipolar._symmetry.rules.refusal import refuse
