@@ -23,7 +23,8 @@ from bipolar._activations.relatives import OPLU, CReLU
 from bipolar._init.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
 from bipolar._init.mirrored import mirrored_
 from bipolar._probe.probe import Probe, probe
-from bipolar._rewrite.convert import ConversionReport, convert
+from bipolar._rewrite.conversion_report import ConversionReport
+from bipolar._rewrite.convert import convert
 from bipolar._rewrite.fold import FoldingError, fold, unfold
 from bipolar._rewrite.onnx import ExportError, export_onnx
 from bipolar._rnn import StackedRNN

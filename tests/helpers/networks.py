@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as tF
 from torch import Tensor, nn
 
+import bipolar
+from bipolar._activations.patterns import Pattern
+
 IMAGES = (4, 3, 8, 8)
 
 
@@ -356,3 +359,22 @@ CASES: dict[str, Case] = {
     "features last, after a permutation": Case(ChannelsLast, images, True),
     "batch norm before each activation": Case(lambda: NormResNet(in_channels=3), images, True),
 }
+
+
+def converted(name: str, pattern: Pattern = "alternate") -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    case = CASES[name]
+    example = case.example()
+    return bipolar.convert(case.build(), example=example, pattern=pattern).eval(), example
+
+
+def kinds(model: nn.Module) -> set[str]:
+    return {type(m).__name__ for m in model.modules()}
+
+
+#: Options of a small WideResNet or OrientedResponseNet.
+SMALL: dict[str, Any] = {"depth": 10, "widen_factor": 1, "dropout": 0.0}
+
+
+def small_images(count: int = 4, side: int = 8, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(count, 3, side, side, dtype=dtype, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ import torch
 
 import bipolar
 from bipolar.models import CharRNN
-from bipolar.models._char_rnn import Cell
+from bipolar.models._char_rnn import CellName
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_papers_widths_are_within_two_percent_of_their_budget(layers: int, w
 
 
 @pytest.mark.parametrize("cell", ["stack", "lstm", "gru", "rnn"])
-def test_for_budget_comes_closest(cell: Cell) -> None:
+def test_for_budget_comes_closest(cell: CellName) -> None:
     budget = 20_000
     model = CharRNN.for_budget(budget, num_layers=3, vocab="abcdef", cell=cell)
     width = model.decoder.in_features
@@ -42,7 +42,7 @@ def test_for_budget_comes_closest(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("cell", ["stack", "lstm", "gru", "rnn"])
-def test_windows_and_steps_make_a_pass(cell: Cell) -> None:
+def test_windows_and_steps_make_a_pass(cell: CellName) -> None:
     model = CharRNN("abcde", 16, 5, cell=cell, dropout=0.2).eval()
     tokens = torch.randint(5, (7, 3))
     whole, last = model(tokens)
@@ -89,7 +89,7 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, layers: int) -> None
 
 
 @pytest.mark.parametrize("cell", ["stack", "lstm"])
-def test_a_step_knows_no_dropout(cell: Cell) -> None:
+def test_a_step_knows_no_dropout(cell: CellName) -> None:
     model = CharRNN("abc", 8, 3, cell=cell, dropout=0.5).train()
     one, two = (model.step(torch.tensor([0, 1]))[0] for _ in range(2))
     assert torch.equal(one, two)

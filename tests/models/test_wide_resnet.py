@@ -11,13 +11,9 @@ from torch import Tensor, nn
 import bipolar
 from bipolar.models import OrientedResponseNet, WideResNet
 from bipolar.models._wide_resnet import Block
+from tests.helpers.networks import SMALL, small_images
 
-SMALL: dict[str, Any] = {"depth": 10, "widen_factor": 1, "dropout": 0.0}
 NETWORKS = pytest.mark.parametrize("network", [WideResNet, OrientedResponseNet])
-
-
-def images(count: int = 4, side: int = 8, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(count, 3, side, side, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,7 @@ def test_a_rectified_shortcut_is_what_an_activation_in_place_does(network: Any) 
     model = network(**SMALL | {"depth": 16}, activation="relu", shortcut="rectified")
     clean = network(**SMALL | {"depth": 16}, activation="relu")
     clean.load_state_dict(model.state_dict())
-    x = images()
+    x = small_images()
     assert not torch.allclose(model(x), clean(x))
     for module in clean.modules():
         if isinstance(module, Block) and module.projection is None:
@@ -71,18 +67,6 @@ def test_whole_feature_maps_are_flipped(pattern: Any) -> None:
     torch.testing.assert_close(block.activation1(x), flip * torch.relu(flip * x))
 
 
-@pytest.mark.parametrize("pattern", ["alternate", "halves"])
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_whole_oriented_features_are_flipped(pattern: Any, channels_last: bool) -> None:
-    model = OrientedResponseNet(**SMALL, activation="belu", pattern=pattern, orientations=4)
-    x = torch.randn(2, 16, 3, 5)  # four features of four orientations
-    x = x.to(memory_format=torch.channels_last) if channels_last else x
-    flip = bipolar._activations.patterns.signs(4, pattern).repeat_interleave(4).view(-1, 1, 1)
-    y = model.activation(x)
-    torch.testing.assert_close(y, flip * nn.functional.elu(flip * x))
-    assert y.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-
-
 @pytest.mark.parametrize("norm", ["batch", None])
 def test_a_bipolar_network_is_the_plain_one_with_flipped_signs(norm: Any) -> None:
     torch.manual_seed(0)
@@ -95,7 +79,7 @@ def test_a_bipolar_network_is_the_plain_one_with_flipped_signs(norm: Any) -> Non
                 outside = (dim == 0 and name.startswith("head")) or (dim == 1 and name.startswith("stem"))
                 if not outside and not (".norm" in f".{name}" and name.endswith("weight")):
                     q.mul_(bipolar._activations.patterns.signs(p.size(dim)).view(-1, *[1] * (p.ndim - 1 - dim)))
-    x = images(dtype=torch.float64)
+    x = small_images(dtype=torch.float64)
     assert torch.equal(model(x), plain(x))
 
 
@@ -108,7 +92,7 @@ def test_lsuv_reaches_every_layer(network: Any, at: Any) -> None:
         for name, p in model.named_parameters():
             if name.endswith("bias"):
                 p.normal_(std=0.1)
-    x = images(16)
+    x = small_images(16)
     report = bipolar.lsuv_(model, x, at=at)
     rows = {row.name: row for row in report}
     assert len(rows) == 10
@@ -129,7 +113,7 @@ def test_files(network: Any, tmp_path: Path) -> None:
     model = network(**SMALL, activation="belu", num_classes=7, pattern="halves").eval()
     model.save_pretrained(tmp_path)
     twin = network.from_pretrained(tmp_path).eval()
-    assert torch.equal(model(images()), twin(images()))
+    assert torch.equal(model(small_images()), twin(small_images()))
     assert twin.head.out_features == 7
     assert twin.activation.extra_repr() == model.activation.extra_repr()
 
@@ -137,13 +121,13 @@ def test_files(network: Any, tmp_path: Path) -> None:
 @NETWORKS
 def test_channels_last_copies_export_and_half_precision(network: Any) -> None:
     model = network(**SMALL).eval()
-    x = images()
+    x = small_images()
     expected = model(x)
     last = copy.deepcopy(model).to(memory_format=torch.channels_last)
     torch.testing.assert_close(last(x.to(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-5)
     batch = torch.export.Dim("batch", min=2)
     exported = torch.export.export(model, (x,), dynamic_shapes=({0: batch},)).module()
-    torch.testing.assert_close(exported(images(6)), model(images(6)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(exported(small_images(6)), model(small_images(6)), rtol=1e-4, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         assert model(x).dtype == torch.bfloat16
     assert model.to(torch.bfloat16)(x.bfloat16()).isfinite().all()
@@ -165,14 +149,14 @@ def test_built_without_memory_and_given_weights(network: Any) -> None:
     with torch.device("meta"):
         twin = network(**SMALL)
     twin.load_state_dict(model.state_dict(), assign=True)
-    assert torch.equal(twin.eval()(images()), model.eval()(images()))
+    assert torch.equal(twin.eval()(small_images()), model.eval()(small_images()))
 
 
 @NETWORKS
 def test_compiled(network: Any) -> None:
     torch.manual_seed(0)
     model = network(**SMALL)
-    x = images()
+    x = small_images()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     results = []
     for run in (model, compiled):
@@ -215,30 +199,3 @@ def test_dropout_is_between_the_convolutions_of_a_block() -> None:
 def test_bad_arguments(network: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         network(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"orientations": 5}, "orientations: expected 4 or 8, got 5"),
-        ({"reduction": 3}, "reduction: expected a divisor of 16, got 3"),
-        ({"encoding": "max"}, "encoding: expected 'align', 'pool' or None, got 'max'"),
-    ],
-)
-def test_bad_arguments_of_the_oriented_network(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        OrientedResponseNet(**arguments)
-
-
-@pytest.mark.parametrize("encoding", ["align", "pool"])
-def test_an_encoding_does_not_turn_with_the_image(encoding: Any) -> None:
-    """Exact for turns by 90 degrees where the grid allows it: odd sides, so that strides meet the same pixels."""
-    torch.manual_seed(0)
-    model = OrientedResponseNet(**SMALL, activation="elu", encoding=encoding).double().eval()
-    bipolar.lsuv_(model, images(8, 9, torch.float64))
-    x = images(3, 9, torch.float64)
-    expected = model(x)
-    for turns in (1, 2, 3):
-        torch.testing.assert_close(model(torch.rot90(x, turns, (2, 3))), expected)
-    without = OrientedResponseNet(**SMALL, encoding=None).double().eval()
-    assert not torch.allclose(without(torch.rot90(x, 1, (2, 3))), without(x))

@@ -1,6 +1,6 @@
-"""Converting a model: bipolar activations in, norm layers out."""
+"""Conversion of a model: bipolar activations in, norm layers out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -11,67 +11,24 @@ from bipolar._activations.modules import Bipolar
 from bipolar._activations.patterns import Pattern, check_pattern
 from bipolar._activations.recognition import Twin, resembles_activation, twin_of_module
 from bipolar._activations.registry import get_activation
-from bipolar._rewrite.comparing import difference, outputs_of
-from bipolar._rewrite.functional_calls import RewritingError, check, rewrite_
+from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
+from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.modules import copied, replaced, set_activation
 from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
-from bipolar._rewrite.parts import copied, remember_activation, replaced, set_activation
+from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.analysis import channel_dim, disagree
-from bipolar._symmetry.guess import example_for
-from bipolar._symmetry.opaque import LEFT_ALONE
-from bipolar._symmetry.trace import ActivationCall, Recording, Site, record
+from bipolar._symmetry.channels import channel_dim, channel_dims_differ
+from bipolar._symmetry.example import example_for
+from bipolar._symmetry.own_graph import UntraceableError, check_replaceable
+from bipolar._symmetry.recording import ActivationCall, Recording, Site
+from bipolar._symmetry.rules.modules import SELF_ACTIVATED
+from bipolar._symmetry.trace import record
 from bipolar._tools.state import unwrapped
-from bipolar._tools.table import text_table
 
-#: By a class of activation modules, or the name of a plain function: a name, something that makes a module from ``dim``
-#: and ``pattern``, or None to leave it as it is.
+#: Replacements by the class of an activation module or the name of a plain function: a name, a function that makes a
+#: module from ``dim`` and ``pattern``, or None to leave it as it is.
 Activations: TypeAlias = Mapping[type[nn.Module] | str, str | Callable[..., nn.Module] | None]
 RemoveNorm: TypeAlias = Literal[False, "batch", "all"] | Callable[[str, nn.Module], bool]
-
-
-@dataclass(frozen=True)
-class ConversionRow:
-    """A module, or a function that one calls: what it was, what it is now (or "left"), and why."""
-
-    name: str
-    before: str
-    after: str
-    note: str = ""
-
-
-@dataclass
-class ConversionReport:
-    """What :func:`convert` changed and what it left, in the order of the model; prints as a table."""
-
-    rows: list[ConversionRow] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def changed(self) -> list[ConversionRow]:
-        return [row for row in self.rows if row.after != LEFT]
-
-    @property
-    def left(self) -> list[ConversionRow]:
-        return [row for row in self.rows if row.after == LEFT]
-
-    def __iter__(self) -> Iterator[ConversionRow]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, name: str) -> ConversionRow:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(name)
-
-    def __str__(self) -> str:
-        table = text_table(["module", "before", "after", "note"], [(r.name, r.before, r.after, r.note) for r in self])
-        return "\n".join([table, *self.notes])
-
-
-LEFT = "left"
 
 
 def convert(
@@ -131,10 +88,10 @@ def convert(
         example = example_for(model, example)
         recording = record(model, example)
         conversion.remove_norms(doomed, recording, example)
-        conversion.recorded_activations(recording)
+        conversion.change_recorded(recording)
     else:
         conversion.report.notes.append("Functions such as F.relu are not seen without an example.")
-    conversion.activation_modules()
+    conversion.change_others()
     conversion.finish()
     return conversion.model
 
@@ -145,8 +102,18 @@ def _chosen(remove_norm: RemoveNorm, name: str, module: nn.Module) -> bool:
     return remove_norm == "all" or (remove_norm == "batch" and is_batch_norm(module))
 
 
+@dataclass
+class _FunctionCalls:
+    """Activations that a module calls as functions, and their replacements by number."""
+
+    before: list[Twin] = field(default_factory=list)
+    new: dict[int, nn.Module] = field(default_factory=dict)
+    #: Whether one of them would change a tensor that others use.
+    exposed: bool = False
+
+
 class _Conversion:
-    """A conversion under way."""
+    """A conversion in progress."""
 
     def __init__(self, model: nn.Module, activations: Literal["auto"] | Activations, pattern: Pattern) -> None:
         self.model = model
@@ -155,15 +122,18 @@ class _Conversion:
         self._names = [name for name, _ in model.named_modules()]
         self._rows: dict[str, list[ConversionRow]] = {}
         self._done: set[nn.Module] = set()
+        #: Nodes, by id, that would change a tensor that others use, now that norms are gone.
         self._exposed: set[int] = set()
-        #: what those modules were called that have been changed already, before they are reported
+        #: Labels of modules from before they were changed, for modules that are reported later.
         self._was: dict[str, str] = {}
+
+    # Norms
 
     def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
         neighbours = Neighbours(recording)
-        folded = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
-        before = outputs_of(self.model, example) if doomed and folded else []
-        fresh = False
+        foldable = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
+        before = outputs_of(self.model, example) if doomed and foldable else []
+        exact = True
         for name, norm in doomed:
             removal = remove(name, norm, neighbours)
             if removal is None:
@@ -172,11 +142,11 @@ class _Conversion:
             if isinstance(removal.replacement, nn.Identity):
                 for node in neighbours.calls_of(name):
                     self._exposed |= neighbours.exposed(node)
-            fresh |= "fresh" in removal.note
+            exact &= removal.exact
             self.model = replaced(self.model, norm, removal.replacement)
             self._say(name, type(norm).__name__, type(removal.replacement).__name__, removal.note)
         self._in_place_to_out_of_place(recording)
-        if before and not fresh:
+        if before and exact:
             found = difference(before, outputs_of(self.model, example), 1e-2)
             if found:
                 raise RuntimeError(
@@ -185,87 +155,96 @@ class _Conversion:
                 )
 
     def _in_place_to_out_of_place(self, recording: Recording) -> None:
-        """Modules that would change what others use; functions are rewritten later."""
+        """Changes modules that would work in place on tensors that others use; functions are replaced later."""
         for call in recording.activations:
             if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
                 module = self.model.get_submodule(call.site.owner)
                 self._was.setdefault(call.site.owner, _label(module))
                 module.inplace = False  # type: ignore[assignment]  # to mypy a module's attribute is a tensor or module
 
-    def recorded_activations(self, recording: Recording) -> None:
-        """Those that ran on the example."""
+    # Activations
+
+    def change_recorded(self, recording: Recording) -> None:
+        """Changes the activations that ran on the example."""
         sites: dict[Site, list[ActivationCall]] = {}
         for call in recording.activations:
             sites.setdefault(call.site, []).append(call)
-        functions: dict[str, dict[int, nn.Module]] = {}
-        before: dict[str, list[Twin]] = {}
-        exposed_owners = set()
+        functions: dict[str, _FunctionCalls] = {}
         for site, calls in sites.items():
-            module = self.model.get_submodule(site.owner)
-            exposed = any(id(recording.nodes[call.node]) in self._exposed for call in calls) and calls[0].twin.inplace
-            dim = -1 if isinstance(module, StackedRNN) else channel_dim(calls)
-            kind = type(module) if site.number is None and not isinstance(module, StackedRNN) else None
-            made, why = self._made(calls[0].twin, kind, dim, site.owner, exposed)
-            if made is not None and disagree(calls):
-                made, why = None, "its channels are now in one dimension, now in another: give each place its own"
-            exposed_owners |= {site.owner} if exposed else set()
-            note = "out of place, or it would change a residual stream now, or what others use" if exposed else ""
-            if site.number is not None:
-                if made is not None or exposed:
-                    functions.setdefault(site.owner, {})[site.number] = made or calls[0].twin.out_of_place().plain()
-                    before.setdefault(site.owner, []).append(calls[0].twin)
-                continue
-            self._done.add(module)
-            if made is None:
-                self._say(site.owner, _label(module), _label(module) if exposed else LEFT, note or why)
-            else:
-                self._put(module, site.owner, made, note)
-        for owner, new in functions.items():
-            module, calls_, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
-            labels = ", ".join(f"{twin.name}()" for twin in before[owner])
-            try:
-                check(module, calls_, count, before[owner])
-            except RewritingError as error:
-                danger = "; one works in place on what others use, too" if owner in exposed_owners else ""
-                self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
-                continue
-            rewrite_(module, calls_, new, count)
-            self._done |= {part for activation in new.values() for part in activation.modules()}
-            self._say(owner or "(model)", labels, ", ".join(_label(m) for m in new.values()), "functions, now modules")
+            twin = calls[0].twin
+            exposed = twin.inplace and any(id(recording.nodes[call.node]) in self._exposed for call in calls)
+            made, why = self._made_at(site, calls, exposed)
+            if site.number is None:
+                self._change_module(site.owner, made, why, exposed)
+            elif made is not None or exposed:
+                found = functions.setdefault(site.owner, _FunctionCalls())
+                found.before.append(twin)
+                found.new[site.number] = made or twin.out_of_place().plain()
+                found.exposed |= exposed
+        for owner, found in functions.items():
+            self._change_functions(owner, found, recording)
 
-    def activation_modules(self) -> None:
-        """Those that did not run, or all if there was no example."""
+    def _made_at(self, site: Site, calls: list[ActivationCall], exposed: bool) -> tuple[nn.Module | None, str]:
+        """The replacement of an activation that ran; or None, and the reason."""
+        module = self.model.get_submodule(site.owner)
+        stacked = isinstance(module, StackedRNN)
+        dim = -1 if stacked else channel_dim(calls)
+        kind = None if stacked or site.number is not None else type(module)
+        made, why = self._made(calls[0].twin, kind, dim, site.owner, exposed)
+        if made is not None and channel_dims_differ(calls):
+            return None, "called with its channels in different dimensions; use one activation per call"
+        return made, why
+
+    def _change_module(self, name: str, made: nn.Module | None, why: str, exposed: bool) -> None:
+        module = self.model.get_submodule(name)
+        note = "out of place now: in place it would change a residual stream, or a tensor that others use"
+        self._done.add(module)
+        if made is not None:
+            self._put(module, name, made, note if exposed else "")
+        elif exposed:
+            self._say(name, _label(module), _label(module), note)
+        else:
+            self._say(name, _label(module), LEFT, why)
+
+    def _change_functions(self, owner: str, found: _FunctionCalls, recording: Recording) -> None:
+        module, calls, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
+        labels = ", ".join(f"{twin.name}()" for twin in found.before)
+        try:
+            check_replaceable(module, calls, count, found.before)
+        except UntraceableError as error:
+            danger = "; one of them changes in place a tensor that others use" if found.exposed else ""
+            self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
+            return
+        replace_calls_(module, calls, found.new, count)
+        self._done |= {part for activation in found.new.values() for part in activation.modules()}
+        made = ", ".join(_label(m) for m in found.new.values())
+        self._say(owner or "(model)", labels, made, "functions, now modules")
+
+    def change_others(self) -> None:
+        """Changes the activation modules that did not run on the example, or all of them without one."""
         for name, module in list(self.model.named_modules()):
             if module in self._done:
                 continue
-            if isinstance(module, StackedRNN):
-                twin = twin_of_module(module.activation) if isinstance(module.activation, nn.Module) else None
-                self._done.add(module.activation)  # type: ignore[arg-type]
-            else:
-                twin = twin_of_module(module)
+            stacked = isinstance(module, StackedRNN)
+            activation = module.activation if isinstance(module, StackedRNN) else module
+            twin = twin_of_module(activation) if isinstance(activation, nn.Module) else None
+            if stacked:
+                self._done.add(activation)  # type: ignore[arg-type]
             mapped = self.activations != "auto" and type(module) in self.activations
             if twin is None and not mapped:
-                self._left_alone(name, module)
+                self._say_left(name, module)
                 continue
-            dim = -1 if isinstance(module, StackedRNN) else None
-            kind = None if isinstance(module, StackedRNN) else type(module)
+            dim, kind = (-1, None) if stacked else (None, type(module))
             made, why = self._made(twin, kind, dim, name, exposed=False)
             if made is None:
                 self._say(name, _label(module), LEFT, why)
             else:
                 self._put(module, name, made, "")
 
-    def finish(self) -> None:
-        order = {name: place for place, name in enumerate(self._names)}
-        for name in sorted(self._rows, key=lambda name: order.get(name, -1)):
-            self.report.rows += self._rows[name]
-        remember_activation(self.model)
-        self.model.conversion_report = self.report  # type: ignore[assignment]
-
     def _made(
         self, twin: Twin | None, kind: type[nn.Module] | None, dim: int | None, name: str, exposed: bool
     ) -> tuple[nn.Module | None, str]:
-        """What takes an activation's place; or None, and why."""
+        """The replacement of an activation; or None, and the reason."""
         if twin is not None and twin.channels is not None:
             return None, "bipolar already"
         dim = self._dim_by_place(name) if dim is None else dim
@@ -305,9 +284,18 @@ class _Conversion:
             self.model = replaced(self.model, module, made)
             self._done |= set(made.modules())
 
-    def _left_alone(self, name: str, module: nn.Module) -> None:
+    # Report
+
+    def finish(self) -> None:
+        order = {name: place for place, name in enumerate(self._names)}
+        for name in sorted(self._rows, key=lambda name: order.get(name, -1)):
+            self.report.rows += self._rows[name]
+        self.model.conversion_report = self.report  # type: ignore[assignment]
+
+    def _say_left(self, name: str, module: nn.Module) -> None:
+        """Reports a module that looks like an activation, but is left."""
         kind = type(module)
-        if isinstance(module, LEFT_ALONE):
+        if isinstance(module, SELF_ACTIVATED):
             self._say(name, kind.__name__, LEFT, "it has activations of its own")
             self._done |= set(module.modules())
         elif kind.__module__ == "torch.nn.modules.activation":
@@ -324,6 +312,3 @@ def _label(module: object) -> str:
         return f"Bipolar({module.f}, {module.extra_repr()})" if isinstance(module.f, nn.Module) else "Bipolar"
     text = str(module)
     return text if isinstance(module, nn.Module) and "\n" not in text else type(module).__name__
-
-
-__all__ = ["ConversionReport", "ConversionRow", "convert"]

@@ -1,4 +1,4 @@
-r"""Folding: a bipolar network as the plain one that computes the same, by flipping the signs of weights; and back."""
+"""Folding of a bipolar network into the plain one that computes the same, by flipped signs of weights; and back."""
 
 from typing import Any, cast
 
@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern
-from bipolar._rewrite.comparing import difference, outputs_of
-from bipolar._rewrite.functional_calls import rewrite_
+from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.modules import copied, replaced, set_activation
 from bipolar._rewrite.optimizer_state import Partners, carry_over
-from bipolar._rewrite.parts import copied, remember_activation, replaced, set_activation
+from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.analysis import Analysis, Goal, analyse, channel_dim
-from bipolar._symmetry.guess import example_for
-from bipolar._symmetry.trace import ActivationCall
+from bipolar._symmetry.analysis import Analysis, Goal, analyse
+from bipolar._symmetry.channels import channel_dim
+from bipolar._symmetry.example import example_for
+from bipolar._symmetry.recording import ActivationCall
 from bipolar._tools.state import unwrapped
 
 
@@ -36,8 +37,7 @@ def fold(
     (:func:`~bipolar.symmetry` says what); ``folded.fold_report`` is that report.
 
     Where a model hands out the states of a :class:`~bipolar.StackedRNN`, to be given back, their signs are flipped as
-    well.
-    A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
+    well. A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
 
     Args:
         model: any model with bipolar activations; it is not changed
@@ -104,8 +104,8 @@ class SignedRNN(nn.Module):
         return output * self.sign, last * self.sign
 
 
-class _Alone(nn.Module):
-    """A stack whose input and output may have any signs."""
+class _BetweenLinear(nn.Module):
+    """A stack between two linear layers, which let its input and output have any signs."""
 
     def __init__(self, rnn: StackedRNN) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def _flipped(
 def _changed(
     original: nn.Module, example: Any, goal: Goal, pattern: Pattern, strict: bool
 ) -> tuple[nn.Module, Partners]:
-    """A changed copy of a model; and for each of its parameters the new one, with the signs of its flip."""
+    """A changed copy of a model, and for each parameter its new one with the signs of its flip."""
     changed = copied(original)
     analysis = analyse(changed, example, goal, pattern)
     report = analysis.report()
@@ -152,22 +152,21 @@ def _changed(
         for tensor, sign in flips.items():
             tensor.mul_(sign)
     changed = _with_other_activations(changed, analysis, goal)
-    flipped_states = any("states" in note for note in analysis.recording.notes)
-    found = difference(outputs_of(original, example), outputs_of(changed, example), 1e-4, any_sign=flipped_states)
+    before, after = outputs_of(original, example), outputs_of(changed, example)
+    found = difference(before, after, 1e-4, any_sign=analysis.recording.flips_states)
     if found:
         raise FoldingError(
             f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
             " Does it compute something that no torch function shows, or draw random numbers?"
         )
-    remember_activation(changed)
     changed.fold_report = report  # type: ignore[assignment]
     return changed, partners
 
 
 def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, Partners]:
-    """A stack between two layers that take up its signs, which are then put around it."""
+    """Changes a stack between two layers that take up its signs, and puts these signs around it."""
     like = cast(Tensor, rnn.weight_ih_l0)
-    between = _Alone(rnn).to(like)
+    between = _BetweenLinear(rnn).to(like)
     with torch.no_grad():
         between.before.bias.fill_(1)
         between.after.weight.fill_(1)
@@ -193,7 +192,7 @@ def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) ->
             model = replaced(model, module, made)
     recording = analysis.recording
     for owner, new in functions.items():
-        rewrite_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
+        replace_calls_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
     return model
 
 

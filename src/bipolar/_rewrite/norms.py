@@ -1,4 +1,4 @@
-"""Norm layers out of a model: what a trained batch norm does is folded into its neighbour, all else is dropped."""
+"""Removal of norm layers: a trained batch norm is folded into the layer beside it, all others are dropped."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -9,9 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bipolar._symmetry.trace import Key, Node, Recording
+from bipolar._symmetry.recording import Key, Node, Recording
 
-#: Without instance norm, which torch derives from batch norm.
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
@@ -41,14 +40,16 @@ def is_batch_norm(module: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Removal:
-    """What takes the place of a norm layer, and what was done besides."""
+    """The replacement of a norm layer, and a note for the report."""
 
     replacement: nn.Module
     note: str
+    #: Whether outputs in evaluation mode stay the same.
+    exact: bool = True
 
 
 class Neighbours:
-    """Who makes the tensors of a recorded pass in evaluation mode, and who takes them."""
+    """Producers and consumers of the tensors in a recorded pass in evaluation mode."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -62,11 +63,11 @@ class Neighbours:
                 self._makers.setdefault(key, node)
 
     def maker(self, node: Node) -> Node | None:
-        """Of the first tensor that a node takes, if nobody else takes it."""
+        """The node that makes the first tensor that a node takes, if no other takes it."""
         return self._makers.get(node.inputs[0]) if len(self._takers[node.inputs[0]]) == 1 else None
 
     def taker(self, node: Node) -> Node | None:
-        """The only one that takes what a node makes."""
+        """The only node that takes what a node makes."""
         takers = self._takers.get(node.outputs[0], [])
         return takers[0] if len(takers) == 1 else None
 
@@ -74,7 +75,7 @@ class Neighbours:
         return [node for node in self.nodes if node.module == name]
 
     def layer(self, node: Node | None) -> nn.Module | None:
-        """The linear or convolution layer that a node is the only call of, with a weight that nobody else uses."""
+        """The linear or convolution layer of a node, if it is called once and nothing else uses its weight."""
         if node is None or len(self.calls_of(node.module)) != 1:
             return None
         module = self.recording.model.get_submodule(node.module)
@@ -89,7 +90,7 @@ class Neighbours:
         return module if uses == homes == 1 else None
 
     def exposed(self, node: Node) -> set[int]:
-        """The nodes, by id, that would work on memory of others if this one handed on what it is given."""
+        """The nodes, by id, that would work on memory that others use, if this node passed its input on."""
         storage = self.recording.storage
         taken, made = storage.get(node.inputs[0]), storage.get(node.outputs[0])
         others = [n for n in self.nodes if n is not node and any(storage.get(key) == taken for key in n.inputs)]
@@ -99,7 +100,7 @@ class Neighbours:
 
 
 def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None:
-    """How to do without a norm layer, whose neighbours are changed for it; None if it never ran."""
+    """Folds a norm layer into a neighbour if possible, and returns its replacement; None if it never ran."""
     calls = neighbours.calls_of(name)
     if not calls:
         return None
@@ -107,12 +108,15 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     before = neighbours.layer(neighbours.maker(calls[0])) if alone else None
     if not is_batch_norm(norm) or norm.running_mean is None:
         added = _with_bias(before) if before is not None else ""
-        return Removal(nn.Identity(), "dropped: what it does depends on each input and cannot be folded" + added)
+        return Removal(
+            nn.Identity(), "dropped: its statistics depend on each input and cannot be folded" + added, exact=False
+        )
     norm = cast(_BatchNorm, norm)
     if cast(Tensor, norm.running_mean).is_meta:
         raise ValueError(f"model: {name} is on the meta device, and has no statistics that could be folded")
     if _is_fresh(norm):
-        return Removal(nn.Identity(), "dropped: it was fresh" + (_with_bias(before) if before is not None else ""))
+        added = _with_bias(before) if before is not None else ""
+        return Removal(nn.Identity(), "dropped: it was fresh" + added, exact=False)
     scale, shift = _affine(norm)
     if before is not None:
         _scale_outputs(before, scale, shift)
@@ -127,7 +131,7 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
 
 
 def _is_fresh(norm: _BatchNorm) -> bool:
-    """Whether it has not seen a batch; its scale may have been set to zero, as some do in residual blocks."""
+    """Whether a norm has not seen a batch; some set its scale to zero at the end of residual blocks."""
     mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
     return not norm.num_batches_tracked and not mean.any() and bool((variance == 1).all())
 
@@ -143,7 +147,7 @@ def _affine(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 
 def _with_bias(layer: nn.Module) -> str:
-    """Gives a layer a bias, which the norm after it had made unnecessary."""
+    """Gives a layer a bias, which the norm after it made unnecessary, and returns a note."""
     if getattr(layer, "bias", None) is not None:
         return ""
     outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
@@ -165,7 +169,7 @@ def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> None:
 
 
 def _is_unpadded(layer: nn.Module) -> bool:
-    """Whether a shift before it is the same everywhere: not at a padded border."""
+    """Whether a shift of the input shifts the output by the same everywhere, which a padded border prevents."""
     if isinstance(layer, nn.Linear):
         return True
     convolution = cast(_ConvNd, layer)

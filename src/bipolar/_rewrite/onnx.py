@@ -1,4 +1,4 @@
-"""Export to ONNX: folded first, so that a runtime sees plain activations alone; and checked against onnxruntime."""
+"""Export to ONNX of the folded model, with plain activations alone, checked against onnxruntime."""
 
 import contextlib
 import inspect
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bipolar._rewrite.comparing import difference
 from bipolar._rewrite.fold import fold
+from bipolar._rewrite.outputs import difference
 from bipolar._tools.files import replacing
 from bipolar._tools.state import arguments_of, restored, tensors_in, tensors_within, unwrapped
 
@@ -63,7 +63,7 @@ def export_onnx(
         folded.eval()
         expected = list(tensors_within(folded(*args, **kwargs)))
         defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
-        with _quiet("torch.onnx._internal.exporter._registration"):  # which misses torchvision
+        with _quiet("torch.onnx._internal.exporter._registration"):  # it warns that torchvision is missing
             program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
     with replacing(path) as temporary:
         program.save(temporary)
@@ -82,7 +82,7 @@ def export_onnx(
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Without the warnings of a logger."""
+    """Silences the warnings of a logger."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -93,7 +93,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 def _dynamic(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The first dimension of every tensor, if the exporter finds that it can vary."""
+    """Dynamic shapes: the first dimension of every tensor, where the exporter finds that it can vary."""
     bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     return {
         name: {0: torch.export.Dim.AUTO} if isinstance(value, Tensor) and value.ndim else None

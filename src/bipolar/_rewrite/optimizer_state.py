@@ -1,14 +1,14 @@
-"""The state of an optimiser, carried over to a model with flipped weights."""
+"""State of an optimiser, carried over to a model with flipped weights."""
 
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-#: For each parameter the new one, and the signs with which it was multiplied, if it was.
+#: For each parameter its new one, and the signs of its flip, if there was one.
 Partners: TypeAlias = dict[Tensor, tuple[Tensor, Tensor | None]]
 
-#: What changes its sign with the gradient, or with the weight; and what is the same for either.
+#: Entries that change their sign with the gradient or the weight; and entries that do not.
 _SIGNED = frozenset(("momentum_buffer", "exp_avg", "grad_avg", "prev", "ax"))
 _UNSIGNED = frozenset(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum", "exp_inf", "step_size")) | {
     *("step", "row_var", "col_var", "variance", "mu_product", "eta", "mu")
@@ -16,7 +16,7 @@ _UNSIGNED = frozenset(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"
 
 
 def carry_over(optimizer: torch.optim.Optimizer, partners: Partners) -> None:
-    """Makes an optimiser that of other parameters."""
+    """Hands an optimiser over from parameters to their partners, with its state flipped alike."""
     own = [p for group in optimizer.param_groups for p in group["params"]]
     if any(p not in partners for p in own):
         raise ValueError("optimizer: it has parameters that are not the model's")

@@ -1,4 +1,4 @@
-"""Whether a bipolar network is a plain one with flipped weights: the sign symmetry, followed through a model."""
+"""Sign symmetry between bipolar and plain networks, followed through a model."""
 
 from bipolar._symmetry.analysis import Analysis, analyse, symmetry
 from bipolar._symmetry.report import SymmetryReport, SymmetryRow

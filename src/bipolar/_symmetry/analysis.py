@@ -1,5 +1,6 @@
-"""Which activations of a model could change between bipolar and plain, by nothing but flipped signs of weights."""
+"""Activations of a model that can change between bipolar and plain if some weights change their signs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -7,11 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern, check_pattern, signs
-from bipolar._rewrite import functional_calls as rewriting
-from bipolar._symmetry.guess import example_for
+from bipolar._symmetry.channels import channel_dim
+from bipolar._symmetry.example import example_for
+from bipolar._symmetry.own_graph import UntraceableError, check_replaceable
+from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.report import SymmetryReport, SymmetryRow
-from bipolar._symmetry.solver import Conflict, Solution, Wish
-from bipolar._symmetry.trace import ActivationCall, Recording, Site, record
+from bipolar._symmetry.rules.modules import rule_of
+from bipolar._symmetry.rules.refusal import NOT_ODD
+from bipolar._symmetry.solver import Conflict, SolvedSigns, Wish
+from bipolar._symmetry.trace import record
 from bipolar._tools.state import unwrapped
 
 Goal: TypeAlias = Literal["plain", "bipolar"]
@@ -19,18 +24,18 @@ Goal: TypeAlias = Literal["plain", "bipolar"]
 
 @dataclass
 class Analysis:
-    """A recorded pass, its signs, and the sites of the activations that can change, or cannot, with the reason."""
+    """A recorded pass, its signs, and the activations that change, or stay for a reason."""
 
     recording: Recording
-    solution: Solution
+    solution: SolvedSigns
     pattern: Pattern
     changing: dict[Site, list[ActivationCall]] = field(default_factory=dict)
     staying: dict[Site, str] = field(default_factory=dict)
-    #: the nodes that are the reason
+    #: The nodes that break the symmetry, with the reason.
     breaking: dict[int, str] = field(default_factory=dict)
 
     def flips(self) -> list[tuple[Tensor, Tensor]]:
-        """The parameters and buffers that change, each with the signs to multiply it with."""
+        """The parameters and buffers that change, each with the signs to multiply it by."""
         found = []
         for tensor, factors in self.recording.weights.items():
             sign = torch.ones((), dtype=torch.float64)
@@ -47,56 +52,13 @@ class Analysis:
         rows = []
         for number, node in enumerate(self.recording.nodes):
             if node.training and number not in self.breaking:
-                continue  # told already, as it runs in evaluation
+                continue  # the same node of the pass in evaluation has a row
             flipped = 0 if node.signs is None else int((self.solution.of(node.signs) == -1).sum())
             reason = self.breaking.get(number, "") or reasons.get(number, "")
             rows.append(SymmetryRow(node.module, node.function, flipped, number in self.breaking, reason))
-        idle = self.recording.idle()
+        idle = _idle_modules(self.recording)
         notes = [f"Did not run on this example, and was not looked at: {', '.join(idle)}."] if idle else []
         return SymmetryReport({str(site): sites[site] for site in order}, rows, notes + self.recording.notes)
-
-
-def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alternate") -> Analysis:
-    """Records a model, and finds the signs with which its activations become plain, or bipolar."""
-    check_pattern(pattern)
-    recording = record(model, example)
-    units: dict[Site, list[ActivationCall]] = {}
-    staying: dict[Site, str] = {}
-    for call in recording.activations:
-        if (call.twin.channels is None) == (goal == "bipolar"):
-            units.setdefault(call.site, []).append(call)
-        else:
-            reason = "it stays bipolar" if call.twin.channels else "a plain activation, it knows + from -"
-            recording.constraints.plus(call.unknowns, call.node, reason)
-    for site, calls in units.items():
-        reason = _hindrance(recording, site, calls, pattern)
-        if reason:
-            staying[site] = reason
-            for call in calls:
-                recording.constraints.plus(call.unknowns, call.node, reason)
-    wishes = [
-        Wish.of(site, call.node, call.unknowns, _signs(calls, call, pattern))
-        for site, calls in units.items()
-        if site not in staying
-        for call in calls
-    ]
-    breaking = dict(recording.obstacles)
-    solution = recording.constraints.solve([] if breaking else wishes)
-    if breaking:
-        where, why = recording.obstacles[0]
-        staying |= dict.fromkeys(units, f"{recording.nodes[where]}: {why}")
-    else:
-        for site in units:
-            conflict = solution.refused.get(site)
-            if conflict is None:
-                continue
-            staying[site] = _explained(recording, units, site, conflict)
-            if conflict.unit is None:
-                breaking[conflict.node] = conflict.reason
-            elif conflict.meeting is not None and not conflict.reason:
-                breaking[conflict.meeting] = "signs that have to differ meet here"
-    changing = {site: calls for site, calls in units.items() if site not in staying}
-    return Analysis(recording, solution, pattern, changing, staying, breaking)
 
 
 def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
@@ -127,60 +89,113 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
     return analysis.report()
 
 
-def channel_dim(calls: list[ActivationCall]) -> int | None:
-    """The dimension of the channels, for all calls of an activation; None if it is not known.
-
-    -1 after a linear layer, 1 after a convolution, and what else fits elsewhere.
-    """
-    known = [dims for call in calls if (dims := _channel_dims(call))]
-    common = set.intersection(*known) if len(known) == len(calls) else set()
-    return next((dim for dim in (-1, 1, *sorted(common, reverse=True)) if dim in common), None)
-
-
-def disagree(calls: list[ActivationCall]) -> bool:
-    """Whether the channels are in one dimension at one call, and in another at another."""
-    known = [dims for call in calls if (dims := _channel_dims(call))]
-    return bool(known) and not set.intersection(*known)
-
-
-def _channel_dims(call: ActivationCall) -> set[int]:
-    """The one dimension along which its signs may vary, counted from the front and from the back."""
-    dims = [dim for dim, size in enumerate(call.unknowns.shape) if size > 1]
-    return {dims[0], dims[0] - len(call.shape)} if len(dims) == 1 else set()
-
-
-def _signs(calls: list[ActivationCall], call: ActivationCall, pattern: Pattern) -> Tensor:
-    """The signs of an activation's channels, in a shape that broadcasts to its input's."""
-    dim, own = call.twin.channels or (channel_dim(calls) or 0, pattern)
-    dim = 0 if len(call.shape) == 1 else dim % len(call.shape)
-    return signs(call.shape[dim], own).view([-1 if d == dim else 1 for d in range(len(call.shape))])
+def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alternate") -> Analysis:
+    """Records a model, and finds the signs with which its activations become plain, or bipolar."""
+    check_pattern(pattern)
+    recording = record(model, example)
+    sites = _sites_to_change(recording, goal)
+    staying = _pin_hindered(recording, sites)
+    breaking = dict(recording.obstacles)
+    if breaking:
+        solution = recording.constraints.solve([])
+        node, why = recording.obstacles[0]
+        staying |= dict.fromkeys(sites, f"{recording.nodes[node]}: {why}")
+    else:
+        solution = recording.constraints.solve(
+            [
+                Wish.of(site, call.node, call.unknowns, _pattern_signs(calls, call, pattern))
+                for site, calls in sites.items()
+                if site not in staying
+                for call in calls
+            ]
+        )
+        conflicts = {site: solution.refused[site] for site in sites if site in solution.refused}
+        staying |= {site: _explanation(recording, sites, site, conflict) for site, conflict in conflicts.items()}
+        breaking = _breaking_nodes(conflicts.values())
+    changing = {site: calls for site, calls in sites.items() if site not in staying}
+    return Analysis(recording, solution, pattern, changing, staying, breaking)
 
 
-def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall], pattern: Pattern) -> str:
-    """Why an activation cannot be changed, whatever the signs."""
+def _sites_to_change(recording: Recording, goal: Goal) -> dict[Site, list[ActivationCall]]:
+    """The activations that are not what they should become; all others require +1."""
+    found: dict[Site, list[ActivationCall]] = {}
+    for call in recording.activations:
+        if (call.twin.channels is None) == (goal == "bipolar"):
+            found.setdefault(call.site, []).append(call)
+        else:
+            reason = "it stays bipolar" if call.twin.channels else NOT_ODD
+            recording.constraints.plus(call.unknowns, call.node, reason)
+    return found
+
+
+def _pin_hindered(recording: Recording, sites: dict[Site, list[ActivationCall]]) -> dict[Site, str]:
+    """The activations that cannot change whatever the signs, with the reason; they require +1."""
+    found = {}
+    for site, calls in sites.items():
+        reason = _hindrance(recording, site, calls)
+        if reason:
+            found[site] = reason
+            for call in calls:
+                recording.constraints.plus(call.unknowns, call.node, reason)
+    return found
+
+
+def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) -> str:
+    """The reason why an activation cannot change, whatever the signs; empty if there is none."""
     twin = calls[0].twin
     stacked = len(calls[0].shape) == 1
     if site.number is not None:
         owner = recording.model.get_submodule(site.owner)
         try:
-            rewriting.check(owner, recording.arguments[site.owner], recording.count(site.owner), [twin])
-        except rewriting.RewritingError as error:
+            check_replaceable(owner, recording.arguments[site.owner], recording.count(site.owner), [twin])
+        except UntraceableError as error:
             return str(error)
     if twin.channels is None and channel_dim(calls) is None:
-        return "its channels are not in one dimension that is known"
+        return "the dimension of its channels is not known"
     dim = twin.channels[0] if twin.channels else channel_dim(calls)
     if twin.slopes > 1 and not stacked and dim not in (1, 1 - len(calls[0].shape)):
         return "a plain PReLU has its channels in dimension 1"
     return ""
 
 
-def _explained(recording: Recording, units: dict[Site, list[ActivationCall]], site: Site, conflict: Conflict) -> str:
+def _pattern_signs(calls: list[ActivationCall], call: ActivationCall, pattern: Pattern) -> Tensor:
+    """The signs of an activation's channels, in a shape that broadcasts to its input's."""
+    dim, own = call.twin.channels or (channel_dim(calls) or 0, pattern)
+    dim = 0 if len(call.shape) == 1 else dim % len(call.shape)
+    return signs(call.shape[dim], own).view([-1 if d == dim else 1 for d in range(len(call.shape))])
+
+
+def _explanation(recording: Recording, sites: dict[Site, list[ActivationCall]], site: Site, conflict: Conflict) -> str:
+    """A conflict in words, for the activation whose wish it refuses."""
     node = recording.nodes[conflict.node]
     if conflict.unit is None:
-        return f"{node}: {conflict.reason}" if conflict.node != units[site][0].node else conflict.reason
+        return f"{node}: {conflict.reason}" if conflict.node != sites[site][0].node else conflict.reason
     meeting = "" if conflict.meeting is None else f" at {recording.nodes[conflict.meeting]}"
     if conflict.unit == site:
         return f"some of its channels have to have one sign{meeting}"
     if conflict.reason:
         return f"it meets{meeting} {conflict.unit}, which stays as it is"
     return f"it meets{meeting} {conflict.unit}, which has another pattern"
+
+
+def _breaking_nodes(conflicts: Iterable[Conflict]) -> dict[int, str]:
+    """The nodes that conflicts blame, with the reason."""
+    found = {}
+    for conflict in conflicts:
+        if conflict.unit is None:
+            found[conflict.node] = conflict.reason
+        elif conflict.meeting is not None and not conflict.reason:
+            found[conflict.meeting] = "signs that have to differ meet here"
+    return found
+
+
+def _idle_modules(recording: Recording) -> list[str]:
+    """The modules with parameters that did not run."""
+    whole = {part for m in recording.model.modules() if rule_of(m) is not None for part in m.modules()}
+    return [
+        name
+        for name, module in recording.model.named_modules()
+        if name not in recording.arguments
+        and module not in whole
+        and any(p not in recording.weights for p in module.parameters(recurse=False))
+    ]

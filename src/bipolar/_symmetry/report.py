@@ -1,4 +1,4 @@
-"""What became of the signs."""
+"""Report of a symmetry analysis, node by node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

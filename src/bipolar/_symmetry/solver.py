@@ -1,25 +1,26 @@
-"""Signs as unknowns: which of them have to be equal, which have to be +1, and what that leaves.
+"""Solver for signs: unknowns of +1 or -1, equations between them, and wishes that may be refused.
 
 Every channel of every tensor in a network has a sign, an unknown s: in the network with flipped weights it holds s x
-where the original holds x. A layer's weight takes up the signs on its two sides, so it asks for nothing. An addition
-asks for the signs of its two inputs to be equal; a max pooling, or the network's output, for +1; and an activation that
-is to change between bipolar and plain for those of its pattern. What is solved here are these equations.
+where the original holds x. The weight of a layer takes up the signs on its two sides, so it asks for nothing. An
+addition requires its two inputs to have equal signs; a max pooling, or the network's output, requires +1; an activation
+that is to change between bipolar and plain wishes for the signs of its pattern.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-#: The unknown that is known: +1.
+#: The unknown whose sign is fixed to +1.
 PLUS = 0
 
 
 @dataclass(frozen=True)
 class Wish:
-    """That a unit, by its key, would have these unknowns be these signs."""
+    """The signs that a unit, by its key, asks for; they may be refused."""
 
     unit: Hashable
     node: int
@@ -33,9 +34,9 @@ class Wish:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why a unit cannot have its wish: the node that has another, and where the two meet.
+    """The node that asks for another sign than a unit wishes for, and the node at which the two meet.
 
-    ``unit`` is the other's unit, if it is one, and ``reason`` its reason if not.
+    ``unit`` is the other unit if the node belongs to one; ``reason`` is the node's reason if not.
     """
 
     node: int
@@ -46,7 +47,7 @@ class Conflict:
 
 @dataclass
 class Constraints:
-    """The equations; unknowns are numbers, in tensors of any shape that broadcast."""
+    """The equations. An unknown is a number; tensors of unknowns broadcast."""
 
     unknowns: int = 1
     _equal: list[tuple[int, Tensor]] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Constraints:
             self._equal.append((node, pairs[:, ~fixed]))
 
     def uniform(self, unknowns: Tensor, dims: Iterable[int], node: int) -> Tensor:
-        """Makes them equal along some dimensions, which are 1 in what is returned."""
+        """Equates unknowns along some dimensions, and returns those that remain, with size 1 there."""
         first = unknowns
         for dim in dims:
             first = first.narrow(dim, 0, 1)
@@ -78,7 +79,7 @@ class Constraints:
         return first
 
     def plus(self, unknowns: Tensor, node: int, reason: str) -> None:
-        """Asks for +1."""
+        """Requires +1."""
         unknowns = unknowns.unique()
         unknowns = unknowns[unknowns != PLUS]
         if unknowns.numel():
@@ -86,39 +87,46 @@ class Constraints:
             self._known.update(unknowns.tolist())
 
     def is_plus(self, unknowns: Tensor) -> bool:
-        """Whether all of them have been asked to be +1."""
+        """Whether +1 is required of all of them."""
         return self._known.issuperset(unknowns.unique().tolist())
 
-    def solve(self, wishes: list[Wish]) -> "Solution":
-        """Fulfils the wishes of as many units as go together with everything else, and with each other.
+    def solve(self, wishes: list[Wish]) -> "SolvedSigns":
+        """Grants the wishes of as many units as agree with the constraints and with each other.
 
-        A unit with a wish that meets another of its kind, or a +1, gets none of its wishes: its unknowns are +1.
+        A unit with a wish against another unit's, or against a +1, is refused all its wishes: its unknowns are +1.
         """
         classes = _Classes(self.unknowns, [pairs for _, pairs in self._equal])
         refused: dict[Hashable, Conflict] = {}
         while True:
-            wanted: dict[int, dict[int, set[Hashable | None]]] = defaultdict(lambda: defaultdict(set))
-            wanted[classes.of(PLUS)][1].add(None)
-            for _, _, unknowns in self._plus:
-                for unknown in unknowns.tolist():
-                    wanted[classes.of(unknown)][1].add(None)
-            for wish in wishes:
-                for unknown, sign in wish.signs:
-                    if wish.unit in refused:
-                        wanted[classes.of(unknown)][1].add(None)
-                    else:
-                        wanted[classes.of(unknown)][sign].add(wish.unit)
-            torn = {root for root, signs in wanted.items() if len(signs) == 2}
+            askers = self._askers(wishes, classes, refused)
+            torn = {root for root, signs in askers.items() if len(signs) == 2}
             if not torn:
-                return Solution(classes, {root: next(iter(signs)) for root, signs in wanted.items()}, refused)
+                return SolvedSigns(classes, {root: next(iter(signs)) for root, signs in askers.items()}, refused)
             losers: dict[Hashable, int] = {}
             for root in torn:
-                fixed = None in wanted[root][1]  # then those who wish the same as what has to be may stay
-                for sign, units in wanted[root].items():
-                    losers |= {unit: root for unit in units if unit is not None and not (fixed and sign == 1)}
-            refused |= {unit: self._why(unit, wishes, classes, root, refused) for unit, root in losers.items()}
+                losers |= dict.fromkeys(_losers(askers[root]), root)
+            refused |= {unit: self._conflict(unit, wishes, classes, root, refused) for unit, root in losers.items()}
 
-    def _why(
+    def _askers(
+        self, wishes: list[Wish], classes: "_Classes", refused: Mapping[Hashable, Conflict]
+    ) -> dict[int, "_Askers"]:
+        """The units that ask for either sign of each class of equal unknowns; None stands for a constraint."""
+        found: dict[int, _Askers] = defaultdict(lambda: defaultdict(set))
+        found[classes.of(PLUS)][1].add(None)
+        for _, _, unknowns in self._plus:
+            for unknown in unknowns.tolist():
+                found[classes.of(unknown)][1].add(None)
+        for wish in wishes:
+            for unknown, sign in wish.signs:
+                if wish.unit in refused:
+                    found[classes.of(unknown)][1].add(None)
+                else:
+                    found[classes.of(unknown)][sign].add(wish.unit)
+        return found
+
+    # Why a wish is refused
+
+    def _conflict(
         self,
         unit: Hashable,
         wishes: list[Wish],
@@ -126,7 +134,7 @@ class Constraints:
         torn: int,
         refused: Mapping[Hashable, Conflict],
     ) -> Conflict:
-        """The nearest of those who ask for the opposite, by the number of equations between."""
+        """The conflict of a unit with the nearest node that asks for the opposite, by the equations between."""
         mine = [
             (sign, unknown, wish.node)
             for wish in wishes
@@ -135,49 +143,71 @@ class Constraints:
             if classes.of(unknown) == torn
         ]
         sign, start, own = min(mine)  # of its flipped channels, if there are any
-        against: dict[int, Conflict] = {}
+        opponents = self._opponents(sign, own, wishes, refused)
+        for unknown, meeting in self._from_near_to_far(start, own):
+            if unknown in opponents:
+                return replace(opponents[unknown], meeting=meeting)
+        raise AssertionError(f"{unit}: nothing contradicts its signs")
+
+    def _opponents(
+        self, sign: int, own: int, wishes: list[Wish], refused: Mapping[Hashable, Conflict]
+    ) -> dict[int, Conflict]:
+        """The unknowns for which something asks for the opposite of a sign, each with the conflict."""
+        found: dict[int, Conflict] = {}
         for wish in wishes:
             reason = refused[wish.unit].reason if wish.unit in refused else ""
             opposite = Conflict(wish.node, reason, wish.unit)
-            against |= {u: opposite for u, other in wish.signs if (1 if wish.unit in refused else other) != sign}
+            found |= {u: opposite for u, other in wish.signs if (1 if wish.unit in refused else other) != sign}
         if sign == -1:
-            against[PLUS] = Conflict(own, "what it is given comes from outside the model, as it is")
-            for node, reason, unknowns in reversed(self._plus):  # the first to ask is the last to be put down
-                against |= {u: Conflict(node, reason) for u in unknowns.tolist()}
+            found[PLUS] = Conflict(own, "what it is given comes from outside the model, as it is")
+            for node, reason, unknowns in reversed(self._plus):  # the first constraint is written last, and stays
+                found |= {u: Conflict(node, reason) for u in unknowns.tolist()}
+        return found
+
+    def _from_near_to_far(self, start: int, node: int) -> Iterator[tuple[int, int]]:
+        """The unknowns that equal the first, in the order of their distance, each with the node that ties it on."""
         neighbours: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for node, pairs in self._equal:
+        for tie, pairs in self._equal:
             for a, b in pairs.t().tolist():
-                neighbours[a].append((b, node))
-                neighbours[b].append((a, node))
-        seen, queue = {start}, deque([(start, own)])
+                neighbours[a].append((b, tie))
+                neighbours[b].append((a, tie))
+        seen, queue = {start}, deque([(start, node)])
         while queue:
-            unknown, meeting = queue.popleft()
-            if unknown in against:
-                return replace(against[unknown], meeting=meeting)
-            for other, node in neighbours[unknown]:
+            unknown, tie = queue.popleft()
+            yield unknown, tie
+            for other, next_tie in neighbours[unknown]:
                 if other not in seen:
                     seen.add(other)
-                    queue.append((other, node))
-        raise AssertionError(f"{unit}: nothing contradicts its signs")
+                    queue.append((other, next_tie))
+
+
+#: The units that ask for each sign.
+_Askers: TypeAlias = dict[int, set[Hashable | None]]
+
+
+def _losers(askers: _Askers) -> set[Hashable]:
+    """The units that cannot have their sign; where a constraint asks for +1, those that wish the same may stay."""
+    fixed = None in askers[1]
+    return {unit for sign, units in askers.items() for unit in units if unit is not None and not (fixed and sign == 1)}
 
 
 @dataclass(frozen=True)
-class Solution:
-    """A sign for every unknown; and the units whose wishes were refused, with the reason."""
+class SolvedSigns:
+    """A sign for every unknown, and the units whose wishes were refused, each with its conflict."""
 
     _classes: "_Classes"
     _signs: dict[int, int]
     refused: dict[Hashable, Conflict]
 
     def of(self, unknowns: Tensor) -> Tensor:
-        """Their signs, in a tensor of the same shape; +1 where nothing asks for either."""
+        """The signs of unknowns, in a tensor of the same shape; +1 where nothing asks for either."""
         different, places = unknowns.unique(return_inverse=True)
         signs = [self._signs.get(self._classes.of(unknown), 1) for unknown in different.tolist()]
         return torch.tensor(signs, dtype=torch.float64)[places].view(unknowns.shape)
 
 
 class _Classes:
-    """Union-find: which unknowns are equal."""
+    """Classes of equal unknowns, by union-find."""
 
     def __init__(self, count: int, pairs: Iterable[Tensor]) -> None:
         self._parent = list(range(count))

@@ -1,6 +1,5 @@
 """Looking into a model without leaving a trace in it."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -86,8 +85,3 @@ def tensors_within(values: Any) -> Iterator[Tensor]:
                 parts = list(getattr(value, "__dict__", {}).values())
                 parts += [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
             waiting = parts + waiting
-
-
-def loaded(module: str, name: str) -> tuple[type, ...]:
-    """A class for ``isinstance``, if its module has been imported: no object can be of it before."""
-    return (getattr(sys.modules[module], name),) if module in sys.modules else ()

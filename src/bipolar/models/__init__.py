@@ -1,4 +1,4 @@
-"""Models of the paper, ready to take."""
+"""Models of the paper."""
 
 from bipolar.models._char_rnn import CharRNN
 from bipolar.models._oriented import ORAlign, ORConv2d, ORPool

@@ -1,6 +1,7 @@
 """CharRNN: the paper's character-level language model."""
 
-from typing import Literal, TypeAlias, cast, get_args
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,10 @@ from bipolar._init.lsuv import LSUVReport, lsuv_rnn_
 from bipolar._init.stacked import Balance
 from bipolar._rnn import StackedRNN
 from bipolar._rnn.autocast import evaluating
+from bipolar._symmetry.example import inputs_for
 from bipolar.models._hub import HubMixin
 
-Cell: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
+CellName: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
 
 
 class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
@@ -53,7 +55,7 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         hidden_size: int = 256,
         num_layers: int = 36,
         *,
-        cell: Cell = "stack",
+        cell: CellName = "stack",
         nonlinearity: str = "belu",
         skip_every: int | None = 4,
         skip_scale: float = 0.99,
@@ -65,8 +67,8 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         recompute: bool = False,
     ) -> None:
         super().__init__()
-        if cell not in get_args(Cell):
-            raise ValueError(f"cell: expected one of {', '.join(map(repr, get_args(Cell)))}, got {cell!r}")
+        if cell not in get_args(CellName):
+            raise ValueError(f"cell: expected one of {', '.join(map(repr, get_args(CellName)))}, got {cell!r}")
         symbols = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
         if symbols < 1 or (isinstance(vocabulary, str) and len(set(vocabulary)) != symbols):
             raise ValueError(f"vocabulary: expected different characters, or their number, got {vocabulary!r}")
@@ -121,7 +123,7 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
             return self.decoder(output), state
 
     def _of_torch(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As the stack, with the two states of an LSTM side by side in one tensor."""
+        """Calls a cell of torch like the stack, with the two states of an LSTM side by side in one tensor."""
         if self.cell != "lstm":
             output, state = self.rnn(x, state)
             return output, cast(Tensor, state)
@@ -150,7 +152,7 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         return sum(p.numel() for p in self.parameters())
 
     @staticmethod
-    def width_for(params: float, num_layers: int, vocab: int, cell: Cell = "stack") -> int:
+    def width_for(params: float, num_layers: int, vocab: int, cell: CellName = "stack") -> int:
         """The width at which a model comes closest to a number of parameters."""
         gates, biases = {"stack": (1, 1), "rnn": (1, 2), "gru": (3, 2), "lstm": (4, 2)}[cell]
 
@@ -170,7 +172,7 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         num_layers: int = 36,
         vocab: str | int = 50,
         *,
-        cell: Cell = "stack",
+        cell: CellName = "stack",
         **options: object,
     ) -> "CharRNN":
         """A model with about so many parameters: the width is chosen.
@@ -183,3 +185,8 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         symbols = vocab if isinstance(vocab, int) else len(vocab)
         width = cls.width_for(params, num_layers, symbols, cell)
         return cls(vocab, width, num_layers, cell=cell, **options)  # type: ignore[arg-type]
+
+
+@inputs_for.register
+def _(module: CharRNN) -> Iterable[Any]:
+    return [torch.zeros(3, 2, dtype=torch.int64, device=module.embedding.device)]

@@ -1,9 +1,14 @@
-"""Model files: safetensors for the weights, JSON for the configuration, by the mixin of huggingface_hub."""
+"""Files of models: weights as safetensors and the configuration as JSON, by the mixin of huggingface_hub."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import nn
+
+from bipolar._activations.modules import Bipolar
+from bipolar._activations.recognition import twin_of_module
+from bipolar._activations.registry import name_of
 
 if TYPE_CHECKING:
     from huggingface_hub import PyTorchModelHubMixin
@@ -13,7 +18,7 @@ else:
     except ModuleNotFoundError:
 
         class PyTorchModelHubMixin:
-            """In its place where it is not installed."""
+            """Stand-in for the mixin where huggingface_hub is not installed."""
 
             def __init_subclass__(cls, **options: Any) -> None:
                 super().__init_subclass__()
@@ -31,19 +36,34 @@ else:
 class HubMixin(PyTorchModelHubMixin):
     """The mixin, strict unless told otherwise: a file has to have all weights of the model, and no more.
 
-    Else a layer that it does not have would be left at random without a word.
+    A layer that the file lacks would otherwise stay at its random start without a warning.
     """
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        """Refuses a model that its configuration does not describe any more, such as one that is partly folded."""
-        with torch.device("meta"):
-            described = type(self)(**getattr(self, "_hub_mixin_config", {}))
-        if repr(described) != repr(self):
-            raise ValueError(
-                f"{type(self).__name__}: its modules are not those that its configuration makes, so from_pretrained "
-                "could not make them again; save its state_dict instead"
-            )
+        """Refuses a model that no configuration describes, such as one that is partly folded."""
+        config = getattr(self, "_hub_mixin_config", {})
+        if not self._is_made_by(config):
+            config = config | self._present_activation(config)
+            if not self._is_made_by(config):
+                raise ValueError(
+                    f"{type(self).__name__}: its modules are not those that its configuration makes, so "
+                    "from_pretrained could not make them again; save its state_dict instead"
+                )
+            self._hub_mixin_config = config
         super()._save_pretrained(save_directory)
+
+    def _is_made_by(self, config: dict[str, Any]) -> bool:
+        with torch.device("meta"):
+            return repr(type(self)(**config)) == repr(self)
+
+    def _present_activation(self, config: dict[str, Any]) -> dict[str, str]:
+        """The activation that the model has now, after a conversion, if all its activations are the same."""
+        modules = list(cast(nn.Module, self).modules())
+        inner = {id(module.f) for module in modules if isinstance(module, Bipolar)}
+        names = {name_of(m) for m in modules if twin_of_module(m) is not None and id(m) not in inner}
+        keys = [key for key in ("activation", "nonlinearity") if key in config]
+        (name,) = names if len(names) == 1 else (None,)
+        return {} if name is None else dict.fromkeys(keys, name)
 
     @classmethod
     def _from_pretrained(cls, *, strict: bool = True, **kwargs: Any) -> Any:

@@ -1,14 +1,18 @@
-r"""Convolution by active rotating filters: features that know at which angle they were found.
+r"""Convolution by active rotating filters, whose features keep the angle at which they were found.
 
 From Zhou, Ye, Qiu & Jiao, `Oriented Response Networks <https://arxiv.org/abs/1701.01833>`_, 2017. A feature has N
 channels, one for each orientation; channels are ordered feature by feature, its orientations together. A filter is
 applied in N rotations: its grid turned, and its own orientation channels moved on by as many places.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from bipolar._symmetry.recording import Recording
+from bipolar._symmetry.rules.modules import sign_rule
 
 #: The outer cells of a 3x3 grid, counter-clockwise from the upper left; a step is a turn by 45 degrees.
 RING = (0, 3, 6, 7, 8, 5, 2, 1)
@@ -17,7 +21,7 @@ ORIENTATIONS = (4, 8)
 
 
 def rotation_index(kernel_size: int, in_orientations: int, orientations: int) -> Tensor:
-    """For each rotation, which element of a filter (orientation, row, column; flat) comes to stand at each place."""
+    """The element of a filter (orientation, row, column; flat) that each rotation moves to each place."""
     cells = kernel_size * kernel_size
     index = torch.empty(orientations, in_orientations, cells, dtype=torch.int64)
     for rotation in range(orientations):
@@ -141,6 +145,27 @@ class ORConv2d(nn.Conv2d):
             f"in_orientations={self.in_orientations}, orientations={self.orientations}, stride={self.stride}, "
             f"padding={self.padding}, bias={self.bias is not None}"
         )
+
+
+@sign_rule(ORConv2d)
+def _oriented_convolution(recording: Recording, module: ORConv2d, given: Sequence[Tensor], output: Tensor) -> None:
+    """All orientations of a feature have the same sign."""
+    (x,) = given
+    unknowns = recording.constraints.uniform(
+        recording.of(x), [d for d in range(x.ndim) if d != x.ndim - 3], recording.node
+    )
+    channels = unknowns.flatten().expand(module.in_channels).view(module.in_features, module.in_orientations)
+    inward = recording.constraints.uniform(channels, [1], recording.node).flatten()
+    outward = recording.constraints.fresh(module.out_features)
+    by_channel = inward.repeat_interleave(module.in_orientations)
+    tag = recording.weight_of(module.weight, lambda: (outward.view(-1, 1, 1, 1), by_channel.view(1, -1, 1, 1)))
+    known_outward, known_inward = tag  # type: ignore[misc]
+    recording.constraints.equate(known_inward.flatten(), by_channel, recording.node)
+    outward = known_outward.flatten()
+    if module.bias is not None:
+        recording.constraints.equate(recording.of(module.bias), outward, recording.node)
+    signs = outward.repeat_interleave(module.orientations)
+    recording.give(output, signs.view((1,) * (output.ndim - 3) + (-1, 1, 1)))
 
 
 class OrientedActivation(nn.Module):

@@ -17,11 +17,11 @@ Shortcut: TypeAlias = Literal["clean", "rectified"]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a residual network is built of: how to make a convolution, a norm and an activation."""
+    """The parts of a residual network: factories of its convolutions, norms and activations, and its options."""
 
-    #: from the number of input and output maps, kernel size and stride; "same" padding
+    #: From the number of input and output maps, kernel size and stride; with "same" padding.
     convolution: Callable[[int, int, int, int], nn.Module]
-    #: from the number of maps
+    #: From the number of maps.
     norm: Callable[[int], nn.Module]
     activation: Callable[[], nn.Module]
     dropout: float
@@ -108,7 +108,7 @@ def check_options(
 
 
 def activation_factory(name: str, pattern: Pattern) -> Callable[[], nn.Module]:
-    """Makes activations that flip whole feature maps; plain ones know neither pattern nor channels."""
+    """A factory of activations, of which bipolar ones flip whole feature maps."""
 
     def make() -> nn.Module:
         try:
@@ -126,7 +126,7 @@ def activation_factory(name: str, pattern: Pattern) -> Callable[[], nn.Module]:
 
 
 def norm_factory(norm: Norm | None, channels: int = 1) -> Callable[[int], nn.Module]:
-    """Makes norms over maps of so many channels each."""
+    """A factory of norms over a number of maps, each of so many channels."""
     return (lambda maps: nn.Identity()) if norm is None else (lambda maps: nn.BatchNorm2d(maps * channels))
 
 

@@ -13,7 +13,7 @@ from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES
 from bipolar.lab.mistakes import Gradient, mistaken
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.text.pairing import pair_with_plain
-from bipolar.models._char_rnn import Cell, CharRNN
+from bipolar.models._char_rnn import CellName, CharRNN
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class TextModel:
     """Units of each layer."""
     nonlinearity: str = "belu"
     """The activation function, by name."""
-    cell: Cell = "stack"
+    cell: CellName = "stack"
     """The paper's stack, or torch's own cells for comparison."""
     dropout: float | None = None
     """Dropout between layers. Default: 0, or 0.01 for Text8."""

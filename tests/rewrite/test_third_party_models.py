@@ -1,4 +1,4 @@
-"""Convert, symmetry, LSUV, fold and training on models that nobody here wrote."""
+"""Conversion, symmetry, LSUV, folding and training of models from the transformers library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import bipolar
 
 transformers = pytest.importorskip("transformers")
+
 
 Build = Callable[[], nn.Module]
 
@@ -143,19 +144,3 @@ def test_a_gelu_of_several_functions_is_left_and_named() -> None:
     converted = bipolar.convert(gpt2("gelu_new"), example=tokens())
     assert not converted.conversion_report.changed
     assert {row.note for row in converted.conversion_report} == {"not an activation that is known"}
-
-
-@pytest.mark.parametrize(
-    "build",
-    [lambda: nn.LSTM(4, 4), lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 1, None, False)],
-    ids=["LSTM", "TransformerEncoder"],
-)
-def test_what_torch_computes_as_a_whole_is_left_alone(build: Build) -> None:
-    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), build()), torch.randn(3, 2, 4)
-    converted = bipolar.convert(model, example=x)
-    left = converted.conversion_report.left
-    assert len(left) == 1
-    assert left[0].note == "it has activations of its own"
-    report = bipolar.symmetry(converted, x)
-    assert not report.holds
-    assert "has activations of its own" in report.activations["1"]

@@ -1,4 +1,4 @@
-"""Whether two models compute the same."""
+"""Outputs of a model on an example, and the difference between those of two models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,16 +10,16 @@ from bipolar._tools.state import call, restored, tensors_within
 
 
 def outputs_of(model: nn.Module, example: Any) -> list[Tensor]:
-    """All that a model gives out on an example in evaluation mode, as far as it is floating-point tensors."""
+    """The floating-point tensors in a model's output on an example, in evaluation mode."""
     with restored(model), torch.no_grad():
         model.eval()
         return [t for t in tensors_within(call(model, example)) if t.is_floating_point()]
 
 
 def difference(before: Sequence[Tensor], after: Sequence[Tensor], tolerance: float, any_sign: bool = False) -> str:
-    """What the outputs of two models differ in, as a sentence; empty if they agree.
+    """The difference between the outputs of two models in words; empty if they agree.
 
-    ``tolerance`` is a share of the largest value of each. With ``any_sign`` a tensor may also differ in signs alone.
+    ``tolerance`` is a share of the largest value of each. With ``any_sign`` tensors agree that differ in signs alone.
     """
     if len(before) != len(after):
         return f"one gives out {len(before)} tensors, the other {len(after)}"

@@ -1,11 +1,9 @@
-"""Parts of a model, replaced by others."""
+"""Copies of models, and replacement of modules within them."""
 
 import copy
 
 from torch import nn
 
-from bipolar._activations.modules import Bipolar
-from bipolar._activations.recognition import twin_of_module
 from bipolar._activations.registry import name_of
 from bipolar._rnn import StackedRNN
 
@@ -29,7 +27,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """The model with a module replaced, wherever it stands; the hooks on it stay."""
+    """The model with one module in place of another, wherever it occurs; the new one gets the hooks of the old."""
     new.train(old.training)
     for name in _HOOKS:
         getattr(new, name).update(getattr(old, name))
@@ -43,16 +41,6 @@ def replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
 
 
 def set_activation(rnn: StackedRNN, activation: nn.Module) -> None:
-    """Gives a stack another activation."""
+    """Sets the activation of a stack, with the name and pattern that the stack shows."""
     rnn.activation, rnn.nonlinearity = activation.train(rnn.training), name_of(activation)
     rnn.pattern = getattr(activation, "pattern", rnn.pattern)
-
-
-def remember_activation(model: nn.Module) -> None:
-    """Has the configuration that a model is saved with tell the activation that it has now, where there is one."""
-    config = getattr(model, "_hub_mixin_config", None)
-    inner = {id(module.f) for module in model.modules() if isinstance(module, Bipolar)}
-    names = {name_of(m) for m in model.modules() if twin_of_module(m) is not None and id(m) not in inner}
-    for key in ("activation", "nonlinearity"):
-        if isinstance(config, dict) and key in config and len(names) == 1:
-            config[key] = names.pop()

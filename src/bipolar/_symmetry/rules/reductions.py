@@ -1,0 +1,35 @@
+"""Sign rules of means, variances and pooling: the signs are the same along the dimensions that are reduced."""
+
+import re
+from typing import Any
+
+from bipolar._symmetry.recording import Recording
+
+
+def average(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """A mean or sum has the signs that its terms share."""
+    x = args[0]
+    dims = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
+    if dims is None or isinstance(dims, bool) or dims in ((), []):
+        dims = range(x.ndim)
+    chosen = [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims)]
+    unknowns = recording.constraints.uniform(recording.of(x), chosen, recording.node)
+    if output.ndim != x.ndim:
+        for dim in sorted(chosen, reverse=True):
+            unknowns = unknowns.squeeze(dim)
+    recording.give(output, unknowns)
+
+
+def variance(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """A variance or deviation is the same whatever sign its terms share."""
+    average(recording, args, kwargs, output)
+    recording.give(output, recording.everywhere_plus(output))
+
+
+def pool(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """Average pooling and interpolation are linear, channel by channel, over the dimensions after the channels."""
+    x = args[0]
+    space = re.search(r"(\d)d$", recording.nodes[-1].function)
+    count = int(space[1]) if space else x.ndim - 2
+    unknowns = recording.constraints.uniform(recording.of(x), range(x.ndim - count, x.ndim), recording.node)
+    recording.give(output, unknowns)
