@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
 import bipolar.functional as F
-from bipolar._tools.state import call
+from bipolar._tools.calling import call
 
 
 @contextmanager

@@ -23,7 +23,9 @@ from bipolar._init.sequential import RECURRENT, SequentialPass
 from bipolar._init.solver import Meter
 from bipolar._init.stacked import lsuv_rnn_
 from bipolar._init.weights import Weights
-from bipolar._tools.state import call, restored, tensors_in, unwrapped
+from bipolar._tools.calling import call, unwrapped
+from bipolar._tools.nested import tensors_in
+from bipolar._tools.restoring import restored
 
 __all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_", "lsuv_rnn_"]
 

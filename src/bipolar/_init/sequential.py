@@ -17,7 +17,7 @@ from bipolar._init.solver import Meter, Solution, UnsolvableError, solve
 from bipolar._init.stacked import scale_stack
 from bipolar._init.weights import Weights
 from bipolar._rnn.stack import StackedRNN
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 RECURRENT = (*recurrent.LAYERS, StackedRNN)
 

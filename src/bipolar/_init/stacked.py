@@ -16,7 +16,7 @@ from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
 from bipolar._init.solver import Meter, Solution, UnsolvableError, solve
 from bipolar._init.weights import Weights
 from bipolar._rnn.stack import StackedRNN
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 #: The quantity that W and U share by ``gamma`` at the start.
 Balance: TypeAlias = Literal["magnitude", "variance"]

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.relatives import CReLU
-from bipolar._tools.state import call, restored, tensors_in, unwrapped
+from bipolar._tools.calling import call, unwrapped
+from bipolar._tools.nested import tensors_in
+from bipolar._tools.restoring import restored
 from bipolar._tools.table import text_table
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from bipolar._symmetry.analysis import channel_dim, disagree
 from bipolar._symmetry.guess import example_for
 from bipolar._symmetry.opaque import LEFT_ALONE
 from bipolar._symmetry.trace import ActivationCall, Recording, Site, record
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 from bipolar._tools.table import text_table
 
 #: By a class of activation modules, or the name of a plain function: a name, something that makes a module from ``dim``

@@ -14,7 +14,7 @@ from bipolar._rnn import StackedRNN
 from bipolar._symmetry.analysis import Analysis, Goal, analyse, channel_dim
 from bipolar._symmetry.guess import example_for
 from bipolar._symmetry.trace import ActivationCall
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 
 class FoldingError(RuntimeError):

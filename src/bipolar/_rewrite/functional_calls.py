@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.fx.graph import CodeGen
 
 from bipolar._activations.twins import Twin, of_call
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

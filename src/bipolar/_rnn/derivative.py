@@ -1,4 +1,4 @@
-"""The activations whose derivative follows from their output: those that the fast path can take."""
+"""Kernels of the activations whose derivative follows from their output, as the fast backends need it."""
 
 import math
 from typing import Any
@@ -23,14 +23,14 @@ def tanh() -> kernels.Kernel:
     )
 
 
-#: So many elements cost less than the launch of six kernels instead of one.
+#: With fewer elements, six operations take longer to launch than one takes to run.
 FEW = 2**12
 
 
 def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> kernels.Kernel:
-    """As :func:`bipolar._activations.kernels.elu`, but twice as fast on a CPU: torch's exp2 is, against its expm1.
+    """The kernel of ELU, twice as fast on a CPU as :func:`bipolar._activations.kernels.elu`: exp2 is faster than expm1.
 
-    The difference to torch's ELU is a rounding error of the order of alpha's, not of the result's: for an alpha of 1
+    The result differs from torch's ELU by a rounding error relative to alpha, not to the result: for an alpha of 1 by
     less than 2e-7.
     """
     kernel = kernels.elu(alpha, scale, input_scale)
@@ -50,7 +50,7 @@ def elu(alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> kernels.K
 
 
 def kernel_of(activation: Any) -> kernels.Kernel | None:
-    """The plain kernel of an activation module, plain or bipolar; None if its output does not tell the derivative."""
+    """The plain kernel of an activation, plain or bipolar; None if the derivative does not follow from the output."""
     if isinstance(activation, nn.Module) and (activation._forward_hooks or activation._forward_pre_hooks):
         return None
     kernel: kernels.Kernel | None = None

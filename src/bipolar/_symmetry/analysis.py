@@ -12,7 +12,7 @@ from bipolar._symmetry.guess import example_for
 from bipolar._symmetry.report import SymmetryReport, SymmetryRow
 from bipolar._symmetry.solver import Conflict, Solution, Wish
 from bipolar._symmetry.trace import ActivationCall, Recording, Site, record
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 Goal: TypeAlias = Literal["plain", "bipolar"]
 

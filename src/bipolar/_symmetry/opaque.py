@@ -10,7 +10,7 @@ from bipolar._activations.twins import of_module
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.rules import ask_for_plus
 from bipolar._symmetry.solver import PLUS
-from bipolar._tools.state import loaded
+from bipolar._tools.imports import loaded
 
 if TYPE_CHECKING:
     from bipolar._symmetry.trace import Recording

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from bipolar._symmetry.solver import PLUS
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 if TYPE_CHECKING:
     from bipolar._symmetry.trace import Recording

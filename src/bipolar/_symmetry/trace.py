@@ -22,7 +22,9 @@ from bipolar._activations.twins import Twin, of_call, of_module
 from bipolar._init.follow import is_metadata
 from bipolar._symmetry import opaque, rules
 from bipolar._symmetry.solver import PLUS, Constraints
-from bipolar._tools.state import call, restored, tensors_in, tensors_within
+from bipolar._tools.calling import call
+from bipolar._tools.nested import tensors_in, tensors_in_objects
+from bipolar._tools.restoring import restored
 
 #: The signs of a tensor: unknowns that broadcast to its shape. Those of a weight are a product of two.
 Tag: TypeAlias = tuple[Tensor, ...]
@@ -319,7 +321,7 @@ class Recording(TorchFunctionMode):
 
     def finish(self, output: Any) -> None:
         """What holds at the end of a pass: what the model gives out stays as it is."""
-        found = list(tensors_within(output))
+        found = list(tensors_in_objects(output))
         self.nodes.append(Node("the model's output", "", self._keys(found), training=self.model.training))
         states = {id(state) for state in self.states}
         handed_out = [t for t in found if id(t) in states]

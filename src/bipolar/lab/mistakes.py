@@ -8,14 +8,14 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.autocast import Weights
+from bipolar._rnn.stack_pass import LayerWeights
 
 #: From z and the scaled skip to what goes up and what goes on in time.
 Join: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 
-def outputs_of(rnn: StackedRNN, weights: Weights, input: Tensor, state: Tensor, join: Join) -> list[list[Tensor]]:
+def outputs_of(rnn: StackedRNN, weights: LayerWeights, input: Tensor, state: Tensor, join: Join) -> list[list[Tensor]]:
     """The output of each layer at each time step, ``[t][i]``, without dropout."""
     h, outputs = list(state.unbind(0)), []
     for x in input:
@@ -57,7 +57,7 @@ class MistakenRNN(StackedRNN):
 
     mistake: Gradient = "right"
 
-    def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Any) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, state: Tensor, weights: LayerWeights, noise: Any) -> tuple[Tensor, Tensor]:
         def join(z: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
             if self.mistake == "after skip":
                 h = cast(Tensor, cast(Any, _AfterSkip).apply(z, skip))

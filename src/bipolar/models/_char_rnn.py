@@ -10,7 +10,7 @@ from bipolar._activations.patterns import Pattern
 from bipolar._init.lsuv import LSUVReport, lsuv_rnn_
 from bipolar._init.stacked import Balance
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.autocast import evaluating
+from bipolar._tools.restoring import evaluating
 from bipolar.models._hub import HubMixin
 
 Cell: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
