@@ -1,4 +1,4 @@
-"""Which activation follows a layer: told from the torch function that first takes the layer's output."""
+"""The activation after a layer, recognised by the torch function that first uses the layer's output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 import bipolar.functional as F
 
-# Elementwise, and able to give an output of unit variance: tanh and sigmoid, for example, are not.
+# Elementwise and unbounded, so that the output can have unit variance; tanh and sigmoid are not.
 _NAMES = (
     "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu selu_ celu celu_ gelu silu mish softplus hardswish prelu "
     "rrelu rrelu_ threshold threshold_ softshrink hardshrink tanhshrink logsigmoid"
@@ -50,7 +50,7 @@ _PROPERTIES_WITH_DATA = frozenset(("T", "mT", "H", "mH", "data", "real", "imag")
 
 
 def is_metadata(func: Callable[..., Any]) -> bool:
-    """Whether a torch function looks at a tensor's shape, dtype and the like, not at its values."""
+    """Whether a torch function reads a tensor's shape, dtype and the like, not its values."""
     name = getattr(func, "__name__", "")
     if name == "__get__":  # a property such as Tensor.shape
         return getattr(getattr(func, "__self__", None), "__name__", "") not in _PROPERTIES_WITH_DATA
@@ -66,12 +66,12 @@ def is_identity(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def is_reshape(func: Callable[..., Any]) -> bool:
-    """Whether a call shows the same values in another shape."""
+    """Whether a call returns the same values in another shape."""
     return func in _RESHAPES
 
 
 def shares_memory(result: Tensor, tensor: Tensor) -> bool:
-    """Whether a reshaped tensor shows all of another, and will show what is written there."""
+    """Whether a reshaped tensor is a view of all of another, so that it follows changes in place."""
     return result.data_ptr() == tensor.data_ptr() and result.numel() == tensor.numel()
 
 
@@ -103,14 +103,14 @@ def as_function(
 
 
 def is_unbounded(f: Callable[[Tensor], Tensor], channels: int = 1, like: Tensor | None = None) -> bool:
-    """Whether a function of anyone's goes beyond all bounds, judged by two points."""
+    """Whether any given function is unbounded, judged by its values at two far points."""
     points = torch.tensor([[-1e6], [1e6]]).repeat(1, channels)
     with torch.no_grad():
         return bool(f(points if like is None else points.to(like)).abs().max() > 1e3)
 
 
 def _range(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """How far apart the bounds of a hardtanh are: ReLU6 is one from 0 to 6."""
+    """The distance between the bounds of a hardtanh; ReLU6 is one from 0 to 6."""
     lower = args[1] if len(args) > 1 else kwargs.get("min_val", -1.0)
     upper = args[2] if len(args) > 2 else kwargs.get("max_val", 1.0)
     return float(upper) - float(lower)
