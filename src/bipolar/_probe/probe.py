@@ -139,10 +139,8 @@ class _Recorder:
         self.calls: Counter[nn.Module] = Counter()
         self.saturated: dict[nn.Module, float] = {}
         self.handles: list[Any] = []
-        self.features_at = (
-            0,
-            1,
-        )  # of the last layer that defines it: the number of dimensions, and the one that counts units
+        # of the last layer that defines them: the number of dimensions, and the one that counts units
+        self.features_at = (0, 1)
 
     def __enter__(self) -> "_Recorder":
         for module in self.names:

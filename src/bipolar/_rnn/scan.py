@@ -36,7 +36,7 @@ def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor
         skip = block_input if blocks.has_skip(i) else None
         mask = None if noise.recurrent is None else noise.recurrent[i]
         h = apply(_Layer, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
-        states.append(h[-1])
+        states.append(h[-1].clone())  # a view would keep all states of the layer
         x = h
         if noise.output is not None:
             masks = [noise.output_at(i, t, len(weights), steps) for t in range(steps)]
