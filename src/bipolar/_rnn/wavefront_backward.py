@@ -11,7 +11,7 @@ from bipolar._rnn.wavefront_plan import Plan
 
 
 class Kept(NamedTuple):
-    """What the forward pass keeps; see :class:`bipolar._rnn.wavefront_forward.Forward`."""
+    """The tensors that the forward pass keeps; see :class:`bipolar._rnn.wavefront_forward.Forward`."""
 
     x: Tensor
     u0: Tensor
