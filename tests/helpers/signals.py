@@ -1,4 +1,4 @@
-"""A small network, and the variance of the outputs of any network."""
+"""Networks of linear layers, a loss, and the variance of the outputs of any network."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import bipolar
 from bipolar._tools.calling import call
 
 
@@ -41,7 +42,22 @@ def variances(model: nn.Module, batch: Any) -> dict[str, float]:
 
 
 def mlp(*activations: nn.Module, width: int = 48) -> nn.Sequential:
+    """A linear layer before each of these activations, and one after the last."""
     layers: list[nn.Module] = []
     for activation in activations:
         layers += [nn.Linear(width, width), activation]
     return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def loss(output: Tensor) -> Tensor:
+    return output.square().mean()
+
+
+def deep(gain: float, depth: int = 30, activation: type[nn.Module] = bipolar.BReLU) -> nn.Sequential:
+    """Layers of 64 units with normal weights of this gain."""
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        linear = nn.Linear(64, 64, bias=False)
+        nn.init.normal_(linear.weight, std=gain / 8)
+        layers += [linear, activation()]
+    return nn.Sequential(*layers)

@@ -117,10 +117,11 @@ def lsuv_(
     with weights, restored(model), torch.no_grad():
         _use_batch_statistics(model.eval())
         _check_finite(batch, model, meter)
-        with sequence:
-            output = call(model, batch)  # kept until the layers that gave it have been scaled
-        sequence.finish(output)
-        del output
+        with sequence.hooked():
+            with sequence:
+                output = call(model, batch)  # kept until the layers that gave it have been scaled
+            sequence.finish(output)
+            del output
         if not any(row.rounds for row in sequence.rows.values()):
             notes = sorted({row.note for row in sequence.rows.values()})
             raise LSUVError(f"model: no layer of it can be initialised: {', '.join(notes)}")

@@ -2,14 +2,14 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from bipolar._init import recurrent
 from bipolar._init.follow import as_activation, as_function, is_identity, is_metadata, is_reshape, shares_memory
@@ -40,7 +40,7 @@ class Pending(NamedTuple):
 
 
 class SequentialPass(TorchFunctionMode):
-    """Watches the calls of layers, by hooks, and of torch functions, by this mode, within a ``with`` block.
+    """Watches the calls of layers, by hooks, and of torch functions, by this mode, during one forward pass.
 
     Args:
         layers: the layers to scale, with their names
@@ -78,19 +78,19 @@ class SequentialPass(TorchFunctionMode):
         self.pending: dict[int, Pending] = {}
         self.owner: dict[int, str] = {}  # the layer of each weight that has been scaled
         self.start: dict[nn.Module, Tensor] = {}  # the weights before they were made orthogonal
-        self.handles: list[RemovableHandle] = []
 
-    def __enter__(self) -> "SequentialPass":
-        for layer in self.layers:
-            self.handles.append(layer.register_forward_pre_hook(self._before_layer, with_kwargs=True))
-            self.handles.append(layer.register_forward_hook(self._after_layer, with_kwargs=True))
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for handle in self.handles:
-            handle.remove()
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Watches the calls of the layers, until the end of the block."""
+        handles = []
+        try:
+            for layer in self.layers:
+                handles.append(layer.register_forward_pre_hook(self._before_layer, with_kwargs=True))
+                handles.append(layer.register_forward_hook(self._after_layer, with_kwargs=True))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _before_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         weights = [p for name, p in layer._parameters.items() if p is not None and name.startswith("weight")]
