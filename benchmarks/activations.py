@@ -1,8 +1,9 @@
 """Bipolar activations against torch's plain ones: time forward and backward, and bytes kept for the backward pass.
 
-Side by side in one run: torch's plain activation; the plain formula S f(S x), with S made beforehand; ours in eager
-mode; and, where a C++ compiler is found, ours and the plain one under torch.compile. First each activation alone, then
-within a small network, because what a compiler keeps for the backward pass depends on the neighbours.
+The variants take turns in one run: torch's plain activation; the plain formula S f(S x), with S made beforehand; ours
+in eager mode; and, where a C++ compiler is found, ours and the plain one under torch.compile. Each activation runs
+alone and within a small network, because the tensors that a compiler keeps for the backward pass depend on the
+neighbours.
 """
 
 import argparse
@@ -35,7 +36,7 @@ INPUTS: dict[str, tuple[tuple[int, ...], torch.memory_format]] = {
     "64x160x32x32, channels last": ((64, 160, 32, 32), torch.channels_last),
     "6400x256": ((6400, 256), torch.contiguous_format),
 }
-#: What we aim for: forward and backward at most this many times the plain activation.
+#: The aims: forward and backward in at most this many times the time of the plain activation.
 AIMS = {"relu": 1.15, "elu": 1.3}
 HEADER = ["function", "variant", "forward ms", "backward ms", "both / plain", "MB kept"]
 
@@ -75,7 +76,7 @@ def timed(f: Function, x: Tensor, grad: Tensor) -> Callable[[], tuple[float, flo
 
 
 def measure(name: str, variants: dict[str, Function], x: Tensor, grad: Tensor, rounds: int) -> list[list[str]]:
-    """One row for each variant; the first is what the others are compared with."""
+    """One row for each variant; the others are compared with the first."""
     times = best_of([timed(f, x, grad) for f in variants.values()], rounds, at_least=3)
     rows = []
     for (variant, f), (forward, backward) in zip(variants.items(), times, strict=True):

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing side by side, a table, and a place to record it."""
+"""Timing side by side, tables, and their place in the README, for all benchmarks."""
 
 import multiprocessing
 import time
@@ -14,12 +14,12 @@ README = Path(__file__).with_name("README.md")
 
 
 def best_of(runs: Sequence[Callable[[], tuple[float, ...]]], rounds: int, at_least: float) -> list[tuple[float, ...]]:
-    """For each run the times of its fastest round, all runs taking turns, so that a noisy moment hits them alike.
+    """The times of the fastest round of each run; the runs take turns, so that a noisy moment hits them alike.
 
-    A run returns the seconds of its parts; the round with the smallest sum counts. There are ``rounds`` of them, and
-    more until ``at_least`` seconds have passed, for runs so short that a few would all fall into one noisy moment.
+    A run returns the seconds of its parts; the round with the smallest sum counts. Rounds continue after the first
+    ``rounds`` until ``at_least`` seconds have passed: a few short runs could all fall into one noisy moment.
     """
-    best = [run() for run in runs]  # the slow first call, compilation included, is one that the minimum leaves out
+    best = [run() for run in runs]  # slow, with compilation; the minimum leaves it out
     start, done = time.perf_counter(), 0
     while done < rounds or time.perf_counter() - start < at_least:
         best = [min(old, run(), key=sum) for old, run in zip(best, runs, strict=True)]
@@ -28,7 +28,7 @@ def best_of(runs: Sequence[Callable[[], tuple[float, ...]]], rounds: int, at_lea
 
 
 def timed(run: Callable[[], object], repeats: int = 1) -> Callable[[], tuple[float]]:
-    """A run for :func:`best_of`: the seconds that one of ``repeats`` calls takes."""
+    """A run for :func:`best_of`: the average seconds of ``repeats`` calls."""
 
     def once() -> tuple[float]:
         start = time.perf_counter()
@@ -40,13 +40,13 @@ def timed(run: Callable[[], object], repeats: int = 1) -> Callable[[], tuple[flo
 
 
 def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
-    """What a function returns in a process of its own, for what the first use alone shows, such as a peak of memory."""
+    """The result of a function in a process of its own, for values such as peak memory that earlier use would hide."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
 def peak() -> float:
-    """The peak resident memory of this process so far, in MiB; from Linux, whose ru_maxrss includes the parent's."""
+    """The peak resident memory of this process so far, in MiB; from /proc, because ru_maxrss includes the parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 

@@ -1,7 +1,7 @@
 """``StackedRNN.step`` at batch 1 against the time it takes to read the weights from memory once.
 
-A generated symbol needs every weight once, so that no implementation can be faster than reading them. That is measured
-as the sum of a tensor of the same size, and as the matrix-vector products alone.
+A generated symbol needs every weight once, so that no implementation can be faster than reading them. The sum of a
+tensor of the same size and the matrix-vector products alone measure that limit.
 """
 
 import argparse

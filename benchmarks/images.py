@@ -1,8 +1,8 @@
-"""Training WideResNet with batch norm, without, and compiled; and what augmentation adds to a step.
+"""Training steps of WideResNet with batch norm, without norm and compiled, and the cost of augmentation.
 
-All with the same batch of random images of CIFAR-10's shape, channels-last, SGD with momentum. Taking turns in one run;
-the best round of each counts. Memory is the growth of the peak resident memory in three training steps, of a process of
-its own; compiled, the compiler's own memory is in it.
+All methods train on the same batch of random images of CIFAR-10's shape, channels-last, by SGD with momentum. They take
+turns in one run, and the best round of each counts. Memory is the growth of the peak resident memory in three training
+steps, in a process of its own; for a compiled model it includes the compiler's.
 """
 
 import argparse
@@ -28,7 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def images() -> ImageSet:
-    """Of the shape of CIFAR-10, a fifth of it."""
+    """Random images of the shape of CIFAR-10, a fifth as many."""
     generator = torch.Generator().manual_seed(0)
     pictures = Pictures(
         torch.randint(256, (10_000, 32, 32, 3), dtype=torch.uint8, generator=generator),

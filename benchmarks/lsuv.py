@@ -1,7 +1,7 @@
 """``bipolar.lsuv_`` against the public ``lsuv`` package: time, forward passes, and how close each comes.
 
 On a WideResNet-28-2 without norm layers and on an MLP of 100 layers, with a batch of 64 images of 32x32. Both measure a
-layer's own output. What each leaves is measured again, independently: the largest deviation from unit variance over all
+layer's own output. The result of each is measured independently: the largest deviation from unit variance over all
 layers, in evaluation mode, on the same batch.
 """
 
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 
 import torch
-from lsuv import lsuv_with_singlebatch  # the package: run this as `python -m benchmarks.lsuv`
+from lsuv import lsuv_with_singlebatch  # the package, not this file, if run as `python -m benchmarks.lsuv`
 from torch import Tensor, nn
 
 import bipolar
 from benchmarks.common import best_of, machine, markdown_table, record
 
-#: What we aim for, relative to the package as it comes.
+#: The aims, relative to the package at its defaults.
 FASTER, CLOSER = 10, 100
 
 

@@ -1,11 +1,11 @@
 """``bipolar.StackedRNN`` against the matrix products alone, ``nn.RNN`` and its own reference: time and memory.
 
-A training step (forward and backward) on the paper's shapes, batch 128, 50 time steps, in one run, all taking turns.
-The limit is the matrix products alone, in memory that is already there: for each layer one for all U x, T for W h, T
-for the gradient through time, one for the gradient on x and two for the weights. "share" is that time over a method's.
+All methods take turns at a training step (forward and backward) on the paper's shapes, batch 128, 50 time steps. The
+limit is the matrix products alone, in memory allocated beforehand: for each layer one for all U x, T for W h, T for the
+gradient through time, one for the gradient on x and two for the weights. "share" is that time over a method's.
 Our stack is the paper's, bipolar ELU with skips every four layers; ``nn.RNN`` has no skips and a simpler activation.
 
-Memory is the growth of the peak resident memory in one training step, of a process of its own.
+Memory is the growth of the peak resident memory in one training step, in a process of its own.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import bipolar
 from benchmarks.common import best_of, in_fresh_process, machine, markdown_table, peak, record, timed
 
 BATCH, STEPS = 128, 50
-SHAPES = {(4, 760): 0.85, (36, 256): 0.85, (144, 128): 0.80, (36, 64): 0.65}  # and the share we aim for
+SHAPES = {(4, 760): 0.85, (36, 256): 0.85, (144, 128): 0.80, (36, 64): 0.65}  # with the aim for "share"
 NOISE = {"dropout": 0.05, "recurrent_dropout": 0.025, "block_dropout": 0.025}
 COMPILE_SECONDS = 120
 
@@ -67,7 +67,7 @@ METHODS = ("nn.RNN relu", "nn.RNN tanh", "reference", "ours", "reference, dropou
 
 def _peak_memory(method: str, layers: int, units: int) -> float:
     model, x = build(method, layers, units), torch.randn(STEPS, BATCH, units)
-    training_step(model, x[:1])()  # libraries and gradients are there
+    training_step(model, x[:1])()  # loads libraries and allocates gradients
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     before = peak()
@@ -106,7 +106,7 @@ def compare(layers: int, units: int, rounds: int, at_least: float) -> list[list[
 
 
 def compiled_reference(layers: int, units: int) -> str:
-    """A sentence about the reference under ``torch.compile``, tried in a process that is given two minutes."""
+    """A sentence about the reference under ``torch.compile``, in a process that may take two minutes."""
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     process = context.Process(target=_compile, args=(layers, units, queue))

@@ -1,8 +1,8 @@
-"""What the training loop of ``bipolar train text`` adds to the model's own steps.
+"""The overhead of the training loop of ``bipolar train text`` over the model's own computations.
 
-A whole run, with data, metrics, guard, progress and checkpoints at their defaults; within it the time is taken that
-goes into the model's forward pass, its loss, the backward pass and Adam. All else is what the loop adds. Two loops one
-after the other cannot tell so small a difference: the machine's own pace changes by more than that in between.
+The benchmark times the model's forward pass, its loss, the backward pass and Adam within a whole run, with data,
+metrics, guard, progress and checkpoints at their defaults. The rest of the run is overhead. Two loops one after the
+other cannot show so small a difference: the machine's own pace changes by more than that in between.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CONFIG = TextConfig(
 
 @contextmanager
 def own_seconds() -> Iterator[list[float]]:
-    """The seconds that went into the model's own computations so far, at the end of each step of the optimiser."""
+    """The seconds spent so far in the model's own computations, at the end of each step of the optimiser."""
     spent, by_step = 0.0, list[float]()
 
     def timed(function: Callable[..., Any], ends_step: bool = False) -> Callable[..., Any]:
@@ -63,7 +63,7 @@ def own_seconds() -> Iterator[list[float]]:
 
 
 def measure(model: TextModel) -> tuple[float, float]:
-    """Seconds of a step: the model's own, and the whole."""
+    """The seconds of a step: the model's own, and all."""
     with tempfile.TemporaryDirectory() as directory, own_seconds() as own:
         out = Path(directory) / "run"
         train_text(dataclasses.replace(CONFIG, model=model, out=out))

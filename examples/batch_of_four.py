@@ -1,9 +1,9 @@
 """A residual network with batch norm, trained without it on batches of four images; then folded and exported.
 
-Here a network as it is usually written loses its batch norm, gets bipolar activations and a start by LSUV, and is
-trained beside the original on the handwritten digits of scikit-learn, both with a batch size of 4. What comes out is an
-ordinary network with ReLUs and no batch statistics. It shows how, not that it pays here: four images of 8x8 pixels are
-256 values for a mean, enough for batch norm, which ends with the lower error.
+The example removes batch norm from an ordinary network, gives it bipolar activations, initialises it by LSUV and trains
+it beside the original on the handwritten digits of scikit-learn, both with a batch size of 4. The result is an ordinary
+network with ReLUs and no batch statistics. The example shows the steps, not a gain: four images of 8x8 pixels are 256
+values for a mean, enough for batch norm, which ends with the lower error.
 
     pip install 'bipolar[lab,onnx]'
     python examples/batch_of_four.py
@@ -71,7 +71,7 @@ def train(model: nn.Module, images: Tensor, labels: Tensor, steps: int) -> None:
 
 @torch.no_grad()
 def error(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """In per cent."""
+    """The share of wrong answers in per cent."""
     return 100 * float((model.eval()(images).argmax(1) != labels).float().mean())
 
 

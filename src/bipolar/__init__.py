@@ -20,8 +20,10 @@ from bipolar._activations.modules import (
 from bipolar._activations.moments import gain, moments
 from bipolar._activations.registry import get_activation, list_activations, register_activation
 from bipolar._activations.relatives import OPLU, CReLU
-from bipolar._init.lsuv import LSUVError, LSUVReport, lsuv_, lsuv_rnn_
+from bipolar._init.lsuv import lsuv_
 from bipolar._init.mirrored import mirrored_
+from bipolar._init.report import LSUVError, LSUVReport
+from bipolar._init.stacked import lsuv_rnn_
 from bipolar._probe.probe import Probe, probe
 from bipolar._rewrite.conversion_report import ConversionReport
 from bipolar._rewrite.convert import convert

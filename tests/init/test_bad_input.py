@@ -1,4 +1,4 @@
-"""What LSUV cannot initialise is told apart by layer and reason, and left as it was; and the solver behind it."""
+"""Models and batches that LSUV refuses: the message names the layer and the reason, and nothing changes."""
 
 import copy
 import math
@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
 import bipolar
-from bipolar._init.solver import UnsolvableError, solve
-from tests.init.test_lsuv import mlp
+from tests.helpers.signals import mlp
 
 
 class TestBadInput:
@@ -98,29 +95,3 @@ class TestBadInput:
     def test_arguments(self, model: nn.Module, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             bipolar.lsuv_(model, torch.randn(8, 48), **options)
-
-
-class TestSolver:
-    @given(factor=st.floats(1e-8, 1e8), power=st.floats(0.8, 4.0), floor=st.floats(0.0, 0.9))
-    def test_finds_the_scale_of_any_power_above_a_floor(self, factor: float, power: float, floor: float) -> None:
-        solution = solve(lambda scale: floor + factor * scale**power, tol=1e-3, max_iter=40)
-        assert abs(solution.after - 1) <= 1e-5
-        assert solution.scale == pytest.approx(((1 - floor) / factor) ** (1 / power), rel=1e-3)
-
-    def test_a_line_needs_two_rounds(self) -> None:
-        assert solve(lambda scale: 7.3 * scale**2, tol=1e-3, max_iter=40).rounds == 2
-
-    @pytest.mark.parametrize("level", [0.5, 3.0])
-    def test_what_stays_away_from_1_is_unsolvable(self, level: float) -> None:
-        with pytest.raises(UnsolvableError, match="did not come within"):
-            solve(lambda scale: level, tol=1e-3, max_iter=40)
-
-
-def test_the_report_prints_as_a_table() -> None:
-    text = str(bipolar.lsuv_(mlp(nn.ReLU()), torch.randn(32, 48)))
-    title, _, header, rule, first, second = text.splitlines()
-    assert title == "variance, measured at the activation"
-    assert header.split() == ["layer", "kind", "before", "after", "scale", "rounds", "at", "note"]
-    assert set(rule) == {"-", " "}
-    assert first.split()[:2] == ["0", "Linear"]
-    assert second.split()[:2] == ["2", "Linear"]

@@ -1,3 +1,5 @@
+"""The mirrored initialisation after CReLU."""
+
 import pytest
 import torch
 from torch import nn

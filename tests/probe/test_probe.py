@@ -1,4 +1,4 @@
-"""The probe measures what it says, at every layer, and leaves no trace."""
+"""The probe: its figures, its output, and no trace of it in the model."""
 
 import copy
 import json
@@ -13,21 +13,7 @@ import torch.nn.functional as tF
 from torch import Tensor, nn
 
 import bipolar
-from bipolar._probe.diagnosis import diagnose
-from bipolar._probe.probe import Layer
-
-
-def loss(output: Tensor) -> Tensor:
-    return output.square().mean()
-
-
-def deep(gain: float, depth: int = 30, activation: type[nn.Module] = bipolar.BReLU) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for _ in range(depth):
-        linear = nn.Linear(64, 64, bias=False)
-        nn.init.normal_(linear.weight, std=gain / 8)
-        layers += [linear, activation()]
-    return nn.Sequential(*layers)
+from tests.helpers.signals import deep, loss
 
 
 class TestFigures:
@@ -143,53 +129,6 @@ class TestNoTrace:
     def test_a_loss_that_is_not_a_scalar_is_refused(self) -> None:
         with pytest.raises(ValueError, match="loss: expected a function that gives a scalar tensor"):
             bipolar.probe(nn.Linear(4, 4), torch.randn(2, 4), lambda output: output)
-
-
-class TestWarnings:
-    def test_a_healthy_network_has_none(self) -> None:
-        model = deep(bipolar.gain("belu", stacked=True), activation=bipolar.BELU)
-        assert bipolar.probe(model, torch.randn(256, 64), loss).warnings() == []
-
-    @pytest.mark.parametrize(("gain", "verb"), [(2.0, "grows"), (1.0, "shrinks")])
-    def test_a_signal_and_a_gradient_that_grow_or_shrink(self, gain: float, verb: str) -> None:
-        model = deep(gain)
-        sentences = bipolar.probe(model, torch.randn(256, 64), lambda y: y.sum() / 1e3).warnings()
-        signal, gradient = (sentence for sentence in sentences if verb in sentence)
-        head, factor, tail = signal.split(" by ")[0], signal.split()[3], signal.split(" a layer ")[1]
-        assert (head, tail) == (f"variance {verb}", "from '0' on")
-        assert float(factor) == pytest.approx(2.0, rel=0.1)  # gain² / 2, and its inverse
-        assert gradient.startswith(f"the gradient {verb} by 1.4")
-        assert gradient.endswith("a layer on its way back from '58' to '0'")
-
-    def test_a_trend_that_starts_and_ends_within(self) -> None:
-        variances = [1.0] * 5 + [1.47**i for i in range(1, 11)] + [1.47**10] * 5
-        layers = [Layer(f"conv{i}", "Conv2d", 0.0, v, v, 0.0, 0.0, weighted=True) for i, v in enumerate(variances)]
-        assert diagnose(layers) == ["variance grows by 1.47 a layer from 'conv4' on, up to 'conv14'"]
-
-    def test_dead_saturated_constant_and_shifted_layers(self) -> None:
-        layers = [
-            Layer("a", "Linear", mean=3.0, variance=1.0, second_moment=10.0, dead=0.0, spread=0.0, weighted=True),
-            Layer("b", "ReLU", mean=0.1, variance=1.0, second_moment=1.0, dead=0.25, spread=0.0, saturated=0.5),
-            Layer("c", "Tanh", mean=0.0, variance=1.0, second_moment=1.0, dead=0.0, spread=0.0, saturated=0.97),
-            Layer("d", "Linear", mean=0.0, variance=0.0, second_moment=0.0, dead=1.0, spread=0.0, gradient=0.0),
-        ]
-        assert diagnose(layers) == [
-            "no gradient reaches 'd'",
-            "the output is the same for every sample and unit in 'd'",
-            "units are dead in 'b', most in 'b': 25%",
-            "activations are saturated in 'c', most in 'c': 97%",
-            "the mean is larger than the standard deviation in 1 of 1 layers, most in 'a': 3 against 1",
-        ]
-
-    def test_values_that_are_not_finite(self) -> None:
-        model = nn.Sequential(nn.Linear(4, 4), bipolar.Bipolar(lambda x: x / 0.0), nn.Linear(4, 4))
-        (sentence,) = bipolar.probe(model, torch.randn(2, 4)).warnings()
-        assert sentence.startswith("the output of '1' has NaN or infinity in it")
-
-    def test_gradients_that_are_not_finite(self) -> None:
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        sentences = bipolar.probe(model, torch.randn(2, 4), lambda y: (y - y.detach()).abs().sqrt().sum()).warnings()
-        assert sentences[0] == "the gradient has NaN or infinity in it on 2 of 2 layers"
 
 
 class TestOutput:

@@ -1,44 +1,28 @@
-r"""Layer-sequential unit variance: scales the weights of a network, layer by layer, until each output has it.
+r"""Layer-sequential unit variance (LSUV) of any model.
 
 From Mishkin & Matas, `All you need is a good init <https://arxiv.org/abs/1511.06422>`_, 2016. The output of a linear or
 convolution layer is linear in the scale of its weight, so the scale can be solved for right where the layer stands,
-within one forward pass: when the output of a layer is first used, it is measured, the weight is scaled, the layer is
-called once more to make sure, and the pass goes on with its new output.
+within one forward pass: at the first use of a layer's output, LSUV measures it, scales the weight, calls the layer once
+more to make sure, and the pass goes on with the new output.
 """
 
-import fnmatch
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import parametrize
 
 from bipolar._activations.moments import Statistic, check_statistic
-from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
-from bipolar._init.sequential import RECURRENT, SequentialPass
-from bipolar._init.solver import Meter
-from bipolar._init.stacked import lsuv_rnn_
-from bipolar._init.weights import Weights
-from bipolar._tools.state import call, restored, tensors_in, unwrapped
-
-__all__ = ["LSUVError", "LSUVReport", "LSUVRow", "lsuv_", "lsuv_rnn_"]
-
-LAYERS = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-    *RECURRENT,
-)
-
-Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
+from bipolar._init.meter import Meter
+from bipolar._init.report import LSUVError, LSUVReport
+from bipolar._init.selection import Selector, layers_of, left_alone, selected
+from bipolar._init.sequential import SequentialPass
+from bipolar._init.weights import WeightSetter
+from bipolar._tools.calling import call, unwrapped
+from bipolar._tools.nested import tensors_in
+from bipolar._tools.restoring import restored
 
 
 def lsuv_(
@@ -115,14 +99,14 @@ def lsuv_(
         raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
     group = model.process_group if isinstance(model, DistributedDataParallel) else None
     model = unwrapped(model)
-    layers = _selected(_layers_of(model), include, exclude)
+    layers = selected(layers_of(model), include, exclude)
     if not layers:
         raise LSUVError(f"model: there is no layer to initialise in {type(model).__name__}")
 
-    meter, weights = Meter(target, group), Weights(group, generator)
+    meter, weights = Meter(target, group), WeightSetter(group, generator)
     sequence = SequentialPass(
         layers,
-        _left_alone(model, layers),
+        left_alone(model, layers),
         meter,
         weights,
         after_activation=at == "activation",
@@ -130,98 +114,28 @@ def lsuv_(
         tol=tol,
         max_iter=max_iter,
     )
-    handles = []
-    try:
-        with restored(model), torch.no_grad():
-            model.eval()
-            for module in model.modules():
-                if isinstance(module, _BatchNorm):
-                    module.train()
-            finite = all(bool(tensor.isfinite().all()) for tensor in tensors_in(batch) if tensor.is_floating_point())
-            if not meter.everywhere(finite, next(iter(model.parameters()), torch.empty(0)).device):
-                raise LSUVError("batch: there is NaN or infinity in it")
-            for layer in layers:
-                handles.append(layer.register_forward_pre_hook(sequence.before_layer, with_kwargs=True))
-                handles.append(layer.register_forward_hook(sequence.after_layer, with_kwargs=True))
+    with weights, restored(model), torch.no_grad():
+        _use_batch_statistics(model.eval())
+        _check_finite(batch, model, meter)
+        with sequence.hooked():
             with sequence:
                 output = call(model, batch)  # kept until the layers that gave it have been scaled
             sequence.finish(output)
             del output
-            if not any(row.rounds for row in sequence.rows.values()):
-                notes = sorted({row.note for row in sequence.rows.values()})
-                raise LSUVError(f"model: no layer of it can be initialised: {', '.join(notes)}")
-    except BaseException:
-        weights.undo()
-        raise
-    finally:
-        for handle in handles:
-            handle.remove()
+        if not any(row.rounds for row in sequence.rows.values()):
+            notes = sorted({row.note for row in sequence.rows.values()})
+            raise LSUVError(f"model: no layer of it can be initialised: {', '.join(notes)}")
     return LSUVReport(target, at, list(sequence.rows.values()))
 
 
-def _layers_of(model: nn.Module) -> dict[nn.Module, str]:
-    """The layers with their names; a model that is itself a layer goes by its type."""
-    return {
-        module: name or type(module).__name__ for name, module in model.named_modules() if isinstance(module, LAYERS)
-    }
+def _use_batch_statistics(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.train()
 
 
-def _selected(
-    layers: dict[nn.Module, str],
-    include: Selector | Iterable[Selector] | None,
-    exclude: Selector | Iterable[Selector] | None,
-) -> dict[nn.Module, str]:
-    wanted = set(layers) if include is None else _matching("include", layers, include)
-    unwanted = set() if exclude is None else _matching("exclude", layers, exclude)
-    return {layer: name for layer, name in layers.items() if layer in wanted - unwanted}
-
-
-def _matching(argument: str, layers: dict[nn.Module, str], selectors: Selector | Iterable[Selector]) -> set[nn.Module]:
-    several = [selectors] if isinstance(selectors, str) or callable(selectors) else list(selectors)
-    found: set[nn.Module] = set()
-    for selector in several:
-        matches = {layer for layer, name in layers.items() if _matches(selector, name, layer)}
-        if not matches:
-            raise ValueError(f"{argument}: {selector!r} matches none of the layers {', '.join(layers.values())}")
-        found |= matches
-    return found
-
-
-def _matches(selector: Selector, name: str, layer: nn.Module) -> bool:
-    if isinstance(selector, str):
-        return fnmatch.fnmatchcase(name, selector)
-    if isinstance(selector, type):
-        return isinstance(layer, selector)
-    return bool(selector(name, layer))
-
-
-def _left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Module, str]:
-    """The layers whose weights are not LSUV's to change, with the reason."""
-    owners: dict[int, list[str]] = defaultdict(list)
-    for name, module in model.named_modules():
-        if module not in layers:
-            for parameter in module._parameters.values():
-                owners[id(parameter)].append(name)
-    notes: dict[nn.Module, str] = {}
-    for layer in layers:
-        recurrence = isinstance(layer, RECURRENT)
-        names = ["weight"]
-        if recurrence:
-            names = [name for name in layer._parameters if name.startswith("weight")]
-            names += list(cast(nn.ModuleDict, layer.parametrizations)) if parametrize.is_parametrized(layer) else []
-        for name in names:
-            if parametrize.is_parametrized(layer, name):
-                originals = list(cast(nn.ModuleDict, layer.parametrizations)[name].parameters())
-                if recurrence:
-                    notes[layer] = "its weights are parametrised"
-                elif not any(original.requires_grad for original in originals):
-                    notes[layer] = "frozen"
-                continue
-            weight = layer._parameters.get(name)
-            if weight is None:
-                notes[layer] = f"its {name} is not a parameter"
-            elif not weight.requires_grad:
-                notes[layer] = "frozen"
-            elif id(weight) in owners:
-                notes[layer] = f"tied to {owners[id(weight)][0]!r}"
-    return notes
+def _check_finite(batch: Any, model: nn.Module, meter: Meter) -> None:
+    """Raises in every process if the batch of any one is not finite: the others would wait for it."""
+    finite = all(bool(tensor.isfinite().all()) for tensor in tensors_in(batch) if tensor.is_floating_point())
+    if not meter.everywhere(finite, next(iter(model.parameters()), torch.empty(0)).device):
+        raise LSUVError("batch: there is NaN or infinity in it")

@@ -1,4 +1,4 @@
-"""Initialisations that belong to an activation."""
+"""The mirrored initialisation of a layer that follows CReLU."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-r"""LSUV for torch's own recurrent layers.
+r"""The recurrent layers of torch, as LSUV sees them.
 
-A gate squashes its input, so its output cannot have unit variance; its input can. With :math:`h \sim \mathcal{N}(0, 1)`
+A gate squashes its input, so only its input can have unit variance. With :math:`h \sim \mathcal{N}(0, 1)`
 as the state, :math:`W_{ih} x` and :math:`W_{hh} h` are made to contribute equally, and both are scaled together until
-:math:`W_{ih} x + b_{ih} + W_{hh} h + b_{hh}` has unit variance: what the paper does in one time step. For ``nn.RNN``
+:math:`W_{ih} x + b_{ih} + W_{hh} h + b_{hh}` has unit variance, as the paper does in one time step. For ``nn.RNN``
 with ReLU the variance is taken after the ReLU, where ``at="activation"``.
 """
 
@@ -20,7 +20,7 @@ LAYERS = (*STACKS, *CELLS)
 
 
 class Part(NamedTuple):
-    """One layer in one direction: the names of its parameters, and what it is fed with."""
+    """One layer in one direction: the names of its parameters, and its input."""
 
     weight_ih: str
     weight_hh: str
@@ -29,18 +29,19 @@ class Part(NamedTuple):
 
 
 def gates_of(module: nn.Module) -> int:
+    """The number of matrices that are stacked in a weight."""
     if isinstance(module, (nn.LSTM, nn.LSTMCell)):
         return 4
     return 3 if isinstance(module, (nn.GRU, nn.GRUCell)) else 1
 
 
 def nonlinearity_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """ReLU, where it is what follows; the others squash."""
+    """ReLU, if the layer has it; every other nonlinearity is bounded, and None."""
     return tF.relu if getattr(module, "nonlinearity", None) == "relu" else None
 
 
 def parts_of(module: nn.Module, x: Any) -> Iterator[Part]:
-    """The layers from the lowest up. Ask for the next only when the one before has its new weights."""
+    """The layers from the lowest up; the input of each is computed with the weights that those below have by then."""
     if isinstance(module, CELLS):
         biases = ("bias_ih", "bias_hh") if module.bias else ()
         yield Part("weight_ih", "weight_hh", biases, _rows(x))
@@ -82,7 +83,7 @@ def _run_layer(module: Any, layer: int, suffixes: list[str], input: Tensor | Pac
         bias=module.bias,
         batch_first=module.batch_first,
         bidirectional=module.bidirectional,
-        device="meta",  # which takes no random numbers
+        device="meta",  # draws no random numbers
         **options,
     )
     for suffix in suffixes:

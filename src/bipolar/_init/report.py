@@ -1,4 +1,4 @@
-"""What LSUV did."""
+"""The report of LSUV, and its error."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

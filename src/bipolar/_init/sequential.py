@@ -1,8 +1,9 @@
-"""The pass itself: each layer is scaled the moment its output is first used."""
+"""The forward pass of LSUV, in which each layer is scaled at the first use of its output."""
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -12,26 +13,26 @@ from torch.overrides import TorchFunctionMode
 
 from bipolar._init import recurrent
 from bipolar._init.follow import as_activation, as_function, is_identity, is_metadata, is_reshape, shares_memory
+from bipolar._init.meter import Meter
 from bipolar._init.report import LSUVError, LSUVRow
-from bipolar._init.solver import Meter, Solution, UnsolvableError, solve
-from bipolar._init.stacked import scale_stack
-from bipolar._init.weights import Weights
+from bipolar._init.selection import RECURRENT
+from bipolar._init.solver import Scaling, UnsolvableError, solve
+from bipolar._init.stacked import StackScaler
+from bipolar._init.weights import WeightSetter
 from bipolar._rnn.stack import StackedRNN
-from bipolar._tools.state import tensors_in
-
-RECURRENT = (*recurrent.LAYERS, StackedRNN)
+from bipolar._tools.nested import tensors_in
 
 
 class Pending(NamedTuple):
-    """A layer that has run, and whose output nothing has used yet."""
+    """A layer that has run and whose output has not been used yet."""
 
     output: Callable[[], Tensor | None]  # a weak reference: the network decides how long an output lives
     layer: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     version: int
-    whole: Tensor | None = None  # what the layer gave, where ``output`` is a view of it
-    view: Callable[[Tensor], Tensor] = lambda whole: whole  # which it is
+    whole: Tensor | None = None  # the layer's own output, where ``output`` is a view of it
+    view: Callable[[Tensor], Tensor] = lambda whole: whole  # from the layer's own output to ``output``
 
     @property
     def input(self) -> Tensor:
@@ -39,15 +40,15 @@ class Pending(NamedTuple):
 
 
 class SequentialPass(TorchFunctionMode):
-    """Watches the layers by hooks, and by this mode all calls of torch functions, during one forward pass.
+    """Watches the calls of layers, by hooks, and of torch functions, by this mode, during one forward pass.
 
     Args:
         layers: the layers to scale, with their names
-        notes: those of them that are to be left alone, with the reason
+        notes: the layers that keep their weights, with the reason
         meter: measures
         weights: sets weights
-        after_activation: measure after an activation that directly follows a layer
-        orthogonal: start from orthogonal weights
+        after_activation: whether to measure after an activation that directly follows a layer
+        orthogonal: whether to start from orthogonal weights
         tol, max_iter: for the solver
     """
 
@@ -56,7 +57,7 @@ class SequentialPass(TorchFunctionMode):
         layers: dict[nn.Module, str],
         notes: dict[nn.Module, str],
         meter: Meter,
-        weights: Weights,
+        weights: WeightSetter,
         *,
         after_activation: bool,
         orthogonal: bool,
@@ -75,11 +76,23 @@ class SequentialPass(TorchFunctionMode):
         self.rows: dict[str, LSUVRow] = {}
         self.calls: Counter[nn.Module] = Counter()
         self.pending: dict[int, Pending] = {}
-        self.owner: dict[int, str] = {}  # of each weight that has been scaled, the layer
-        self.start: dict[nn.Module, Tensor] = {}  # the weights that layers came with
+        self.owner: dict[int, str] = {}  # the layer of each weight that has been scaled
+        self.start: dict[nn.Module, Tensor] = {}  # the weights before they were made orthogonal
 
-    def before_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A hook: runs before each call of a layer."""
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Watches the calls of the layers, until the end of the block."""
+        handles = []
+        try:
+            for layer in self.layers:
+                handles.append(layer.register_forward_pre_hook(self._before_layer, with_kwargs=True))
+                handles.append(layer.register_forward_hook(self._after_layer, with_kwargs=True))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         weights = [p for name, p in layer._parameters.items() if p is not None and name.startswith("weight")]
         self._settle(layer, weights)
         self.calls[layer] += 1
@@ -96,21 +109,21 @@ class SequentialPass(TorchFunctionMode):
         if isinstance(layer, StackedRNN):
             given = _input(args, kwargs)
             if not isinstance(given, Tensor) or given.ndim == 0 or given.size(-1) != layer.input_size:
-                return  # which the layer itself will refuse, and say why
+                return  # the layer itself will refuse this input and say why
             samples = given.reshape(-1, layer.input_size)
-            for row in scale_stack(layer, samples, f"{name}.", self.meter, self.weights, self.tol, self.max_iter):
+            scaler = StackScaler(layer, f"{name}.", self.meter, self.weights, self.tol, self.max_iter)
+            for row in scaler.run(samples):
                 self._add(row)
             return
         if isinstance(layer, recurrent.LAYERS):
             self._scale_recurrent(name, layer, _input(args, kwargs))
             return
-        self._add(LSUVRow(name, _kind(layer)))  # its place in the order of execution
+        self._add(LSUVRow(name, _kind(layer)))  # reserves its place in the order of execution
         if self.orthogonal:
             self.start[layer] = self.weights.get(layer, "weight").clone()
             self.weights.set(layer, "weight", self.weights.orthogonal(self.start[layer]))
 
-    def after_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-        """A hook: runs after each call of a layer."""
+    def _after_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         if self.calls[layer] == 1 and layer not in self.notes and not isinstance(layer, RECURRENT):
             version = _input(args, kwargs)._version
             self.pending[id(output)] = Pending(weakref.ref(output), layer, args, kwargs, version)
@@ -130,7 +143,7 @@ class SequentialPass(TorchFunctionMode):
                 result = func(*args, **kwargs)
                 self.pending[id(result)] = waiting._replace(output=weakref.ref(result))
                 return result
-            if is_reshape(func):  # an activation that comes next still follows directly, and sees the output like this
+            if is_reshape(func):  # an activation may still follow directly, and see the output in this shape
                 result = func(*args, **kwargs)
                 if result is tensor:  # there was nothing to reshape
                     return result
@@ -144,7 +157,7 @@ class SequentialPass(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def finish(self, result: Any) -> None:
-        """After the forward pass: scales the layers whose outputs are the network's own ``result``."""
+        """Scales, after the forward pass, the layers whose outputs are in the ``result`` of the network."""
         own = {id(tensor) for tensor in tensors_in(result)}
         for key, waiting in list(self.pending.items()):
             output = waiting.output()
@@ -164,7 +177,7 @@ class SequentialPass(TorchFunctionMode):
                     self._add(replace(row, note=f"called {self.calls[layer]} times, scaled at the first"))
 
     def _settle(self, layer: nn.Module, weights: Sequence[Tensor]) -> None:
-        """Scales what waits for its first use, before the same weight is used a second time."""
+        """Scales a layer that still waits for the first use of its output before its weight is used a second time."""
         shared = {id(weight) for weight in weights}
         for key, waiting in list(self.pending.items()):
             output = waiting.output()
@@ -198,7 +211,7 @@ class SequentialPass(TorchFunctionMode):
         if not self.weights.set(layer, "weight", weight * solution.scale):
             self._add(unchanged("its parametrisation fixes the scale"))
             return
-        if waiting.input._version == waiting.version:  # else what the layer was given is gone
+        if waiting.input._version == waiting.version:  # else the input of the layer has been overwritten
             # The output is linear in the weight, up to rounding next to a large bias, and unless a subclass does more.
             actual = layer.forward(*waiting.args, **waiting.kwargs)
             copied = actual if activation is None else actual.clone()  # the activation may work in place
@@ -240,7 +253,7 @@ class SequentialPass(TorchFunctionMode):
                 at = "gates" if activation is None else "relu"
                 self._add(LSUVRow(f"{name}.{weight}", _kind(module), *solved, at=at))
 
-    def _solve(self, name: str, statistic: Callable[[float], float], linear: Tensor, input: Tensor) -> Solution:
+    def _solve(self, name: str, statistic: Callable[[float], float], linear: Tensor, input: Tensor) -> Scaling:
         size = self.meter(linear)
         if size == 0:
             constant = bool((input == input.flatten()[0]).all())
@@ -267,7 +280,7 @@ class SequentialPass(TorchFunctionMode):
 
 
 def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a layer works on; all of torch's call it ``input``."""
+    """The input of a layer; all layers of torch call it ``input``."""
     return args[0] if args else kwargs.get("input", next(iter(kwargs.values())))
 
 
@@ -291,5 +304,5 @@ def _broadcast_bias(layer: nn.Module) -> Tensor | None:
     if isinstance(layer, nn.Linear):
         return bias.detach()
     convolution = cast(nn.Conv2d, layer)
-    bias = bias.detach().repeat_interleave(convolution.out_channels // bias.numel())  # it may stand for several
+    bias = bias.detach().repeat_interleave(convolution.out_channels // bias.numel())  # may serve several channels
     return bias.view(-1, *[1] * len(convolution.kernel_size))

@@ -1,9 +1,9 @@
-r"""The paper's LSUV for its recurrent stack: one time step, with :math:`h(t-1) \sim \mathcal{N}(0, 1)`."""
+r"""LSUV of the recurrent stack as in the paper: in one time step, with :math:`h(t-1) \sim \mathcal{N}(0, 1)`."""
 
 import copy
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,12 @@ from torch.nn.utils import parametrize
 
 from bipolar._activations.moments import Statistic, check_statistic
 from bipolar._init.follow import is_unbounded
+from bipolar._init.meter import Meter
 from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
-from bipolar._init.solver import Meter, Solution, UnsolvableError, solve
-from bipolar._init.weights import Weights
+from bipolar._init.solver import Scaling, UnsolvableError, solve
+from bipolar._init.weights import WeightSetter
 from bipolar._rnn.stack import StackedRNN
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 #: The quantity that W and U share by ``gamma`` at the start.
 Balance: TypeAlias = Literal["magnitude", "variance"]
@@ -92,92 +93,140 @@ def lsuv_rnn_(
         raise TypeError(f"input: expected a tensor of shape (batch, input_size), got {type(input).__name__}")
     if input.ndim != 2 or input.size(1) != stack.input_size or not len(input):
         raise ValueError(f"input: expected (batch, {stack.input_size}), got shape {tuple(input.shape)}")
-    weights = Weights(group, generator)
-    try:
-        with torch.no_grad():
-            rows = scale_stack(stack, input, "", Meter(target, group), weights, tol, max_iter, balance)
-    except BaseException:
-        weights.undo()
-        raise
+    with WeightSetter(group, generator) as weights, torch.no_grad():
+        rows = StackScaler(stack, "", Meter(target, group), weights, tol, max_iter, balance).run(input)
     return LSUVReport(target, "activation", rows)
 
 
-def scale_stack(
-    rnn: StackedRNN,
-    input: Tensor,
-    prefix: str,
-    meter: Meter,
-    weights: Weights,
-    tol: float,
-    max_iter: int,
-    balance: Balance = "magnitude",
-) -> list[LSUVRow]:
-    """Scales the weights of a stack for an input of shape (samples, input_size)."""
-    x = _standardised(input.double() if rnn.weight_hh_l0.dtype == torch.float64 else input, meter)
-    activation: Callable[[Tensor], Tensor] = rnn.activation
-    if isinstance(rnn.activation, nn.Module):  # a copy, in the precision of x and without randomness
-        activation = copy.deepcopy(rnn.activation).to(x).eval()
-    f, where = activation, "state"
-    if not is_unbounded(activation, rnn.hidden_size, x):
-        f, where = nn.Identity(), "input of f"
-    left_alone = _left_alone(rnn)
-    block_input, rows = x, []
-    for i, (u, w, b) in enumerate(rnn.layers()):
-        if rnn.blocks.starts(i):
-            block_input = x
-        device = x.device if weights.generator is None else weights.generator.device
-        past = torch.randn(len(x), rnn.hidden_size, generator=weights.generator, device=device).to(x)
-        vertical, horizontal = x @ u.to(x).mT, past @ w.to(x).mT
-        sizes = _sizes(vertical, horizontal, rnn.gamma, meter, f"{prefix}layer {i}")
-        if balance == "magnitude":
+class _Layer(NamedTuple):
+    """One layer in one time step, as a function of the scale of its weights."""
+
+    activation: Callable[[Tensor], Tensor]
+    #: W h + U x at a scale of 1
+    linear: Tensor
+    bias: Tensor | float
+    skip: Tensor | None
+    #: whether the activation cannot have unit variance, so that its input gets it
+    bounded: bool
+
+    @property
+    def at(self) -> str:
+        """The place of the measurement, for the report."""
+        if self.bounded:
+            return "input of f"
+        return "state" if self.skip is None else "state, with skip"
+
+    def state(self, scale: float) -> Tensor:
+        h = self.activation(self.linear * scale + self.bias)
+        return h if self.skip is None else h + self.skip
+
+    def measured(self, scale: float) -> Tensor:
+        """The values that get unit variance."""
+        return self.linear * scale + self.bias if self.bounded else self.state(scale)
+
+
+class StackScaler:
+    """Scales the weights of a stack; ``prefix`` precedes their names in rows and messages."""
+
+    def __init__(
+        self,
+        rnn: StackedRNN,
+        prefix: str,
+        meter: Meter,
+        weights: WeightSetter,
+        tol: float,
+        max_iter: int,
+        balance: Balance = "magnitude",
+    ) -> None:
+        self.rnn, self.prefix, self.meter, self.weights = rnn, prefix, meter, weights
+        self.tol, self.max_iter, self.balance = tol, max_iter, balance
+        self.notes = _left_alone(rnn)
+
+    def run(self, input: Tensor) -> list[LSUVRow]:
+        """Scales all layers for an input of shape (samples, input_size)."""
+        rnn = self.rnn
+        x = _standardised(input.double() if rnn.weight_hh_l0.dtype == torch.float64 else input, self.meter)
+        activation: Callable[[Tensor], Tensor] = rnn.activation
+        if isinstance(rnn.activation, nn.Module):  # a copy, in the precision of x and without randomness
+            activation = copy.deepcopy(rnn.activation).to(x).eval()
+        bounded = not is_unbounded(activation, rnn.hidden_size, x)
+        block_input, rows = x, []
+        for i, (u, w, b) in enumerate(rnn.layers()):
+            if rnn.blocks.starts(i):
+                block_input = x
+            vertical, horizontal = x @ u.to(x).mT, self._past(x) @ w.to(x).mT
+            factors = self._factors(i, u, w, vertical, horizontal)
+            bias = 0.0 if b is None else b.to(x)
+            skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
+            layer = _Layer(activation, factors[0] * vertical + factors[1] * horizontal, bias, skip, bounded)
+            note = self._reason_to_keep(i, layer)
+            if note:
+                layer, factors = layer._replace(linear=vertical + horizontal), (1.0, 1.0)
+                measured = self.meter(layer.measured(1.0))
+                scaling = Scaling(measured, measured, 1.0, 1)
+            else:
+                scaling = self._solve(i, layer)
+                self._multiply(i, factors, scaling.scale)
+            rows += self._rows(i, layer, factors, scaling, note)
+            x = layer.state(scaling.scale)
+        return rows
+
+    def _past(self, x: Tensor) -> Tensor:
+        """Random states for the samples of x."""
+        generator = self.weights.generator
+        device = x.device if generator is None else generator.device
+        return torch.randn(len(x), self.rnn.hidden_size, generator=generator, device=device).to(x)
+
+    def _factors(self, i: int, u: Tensor, w: Tensor, vertical: Tensor, horizontal: Tensor) -> tuple[float, float]:
+        """The factors of U and W that bring the two to equal size and then weight them by ``gamma``."""
+        gamma = self.rnn.gamma
+        sizes = _sizes(vertical, horizontal, gamma, self.meter, f"{self.prefix}layer {i}")
+        if self.balance == "magnitude":
             sizes = float(u.double().square().sum()), float(w.double().square().sum())
-        factors = _factors(sizes, rnn.gamma)
-        linear = factors[0] * vertical + factors[1] * horizontal
-        bias = 0.0 if b is None else b.to(x)
-        skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
+        equal = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
+        return equal * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
 
-        def state(scale: float, linear: Tensor = linear, bias: Tensor | float = bias) -> Tensor:
-            return activation(linear * scale + bias)
+    def _reason_to_keep(self, i: int, layer: _Layer) -> str:
+        """The reason why a layer keeps its weights; empty if there is none."""
+        if layer.skip is not None and not layer.bounded and (alone := self.meter(layer.measured(0.0))) > 1 - self.tol:
+            return f"the skip alone has {alone:.4g}: weights kept"
+        return self.notes.get(i, "")
 
-        def statistic(
-            scale: float, linear: Tensor = linear, bias: Tensor | float = bias, skip: Tensor | None = skip
-        ) -> float:
-            h = f(linear * scale + bias)
-            return meter(h if skip is None or where != "state" else h + skip)
+    def _solve(self, i: int, layer: _Layer) -> Scaling:
+        try:
+            return solve(lambda scale: self.meter(layer.measured(scale)), self.tol, self.max_iter)
+        except UnsolvableError as error:
+            samples, target = len(layer.linear), self.meter.target.replace("_", " ")
+            few = f"; {samples} samples may be too few" if samples < 32 else ""
+            raise LSUVError(f"{self.prefix}layer {i}: its {target} {error}{few}") from None
 
-        note = left_alone.get(i, "")
-        if skip is not None and where == "state" and (alone := statistic(0.0)) > 1 - tol:
-            note = f"the skip alone has {alone:.4g}: weights kept"
-        if note:
-            linear, factors = vertical + horizontal, (1.0, 1.0)
-            measured = statistic(1.0, linear)
-            solution = Solution(measured, measured, 1.0, 1)
-        else:
-            try:
-                solution = solve(statistic, tol, max_iter)
-            except UnsolvableError as error:
-                few = f"; {len(x)} samples may be too few" if len(x) < 32 else ""
-                raise LSUVError(f"{prefix}layer {i}: its {meter.target.replace('_', ' ')} {error}{few}") from None
-        for name, factor in zip((f"weight_ih_l{i}", f"weight_hh_l{i}"), factors, strict=True):
-            scale = factor * solution.scale
-            if not note:
-                weights.set(rnn, name, weights.get(rnn, name) * scale)
-            row = solution._replace(scale=scale)
-            at = where if skip is None or where != "state" else "state, with skip"
-            rows.append(LSUVRow(f"{prefix}{name}", type(rnn).__name__, *row, at=at, note=note))
-        x = state(solution.scale, linear)
-        x = x if skip is None else x + skip
-    return rows
+    def _multiply(self, i: int, factors: tuple[float, float], scale: float) -> None:
+        for name, factor in zip(_weights_of(i), factors, strict=True):
+            self.weights.set(self.rnn, name, self.weights.get(self.rnn, name) * (factor * scale))
+
+    def _rows(self, i: int, layer: _Layer, factors: tuple[float, float], scaling: Scaling, note: str) -> list[LSUVRow]:
+        kind = type(self.rnn).__name__
+        return [
+            LSUVRow(
+                f"{self.prefix}{name}", kind, *scaling._replace(scale=factor * scaling.scale), at=layer.at, note=note
+            )
+            for name, factor in zip(_weights_of(i), factors, strict=True)
+        ]
+
+
+def _weights_of(i: int) -> tuple[str, str]:
+    """The names of U and W of a layer."""
+    return f"weight_ih_l{i}", f"weight_hh_l{i}"
 
 
 def _left_alone(rnn: StackedRNN) -> dict[int, str]:
-    """The layers whose weights are not LSUV's to change, with the reason."""
+    """The layers whose weights LSUV must not change, with the reason."""
     names: dict[int, list[str]] = {}
     for name, parameter in rnn.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     notes: dict[int, str] = {}
     for i in range(rnn.num_layers):
-        for name in (f"weight_ih_l{i}", f"weight_hh_l{i}"):
+        for name in _weights_of(i):
             if parametrize.is_parametrized(rnn, name):
                 notes.setdefault(i, "its weights are parametrised")
                 continue
@@ -191,7 +240,7 @@ def _left_alone(rnn: StackedRNN) -> dict[int, str]:
 
 
 def _sizes(vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, name: str) -> tuple[float, float]:
-    """The variances of U x and W h; refuses a layer in which one that counts is zero, or not finite."""
+    """The sizes of U x and W h; refuses a layer in which one that counts is zero, or one is not finite."""
     sizes = meter(vertical), meter(horizontal)
     for size, source, share in zip(sizes, ("U x", "W h"), (1 - gamma, gamma), strict=True):
         if size == 0 and share > 0:
@@ -201,13 +250,8 @@ def _sizes(vertical: Tensor, horizontal: Tensor, gamma: float, meter: Meter, nam
     return sizes
 
 
-def _factors(sizes: tuple[float, float], gamma: float) -> tuple[float, float]:
-    """The factors of U and W that bring U to the size of W and then weight the two by ``gamma``."""
-    equal = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
-    return equal * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
-
-
 def _standardised(input: Tensor, meter: Meter) -> Tensor:
+    """The input with a mean of 0 and a variance of 1 over all processes, in single precision at least."""
     x = input.detach()
     x = x if x.dtype == torch.float64 else x.float()
     if not meter.everywhere(bool(x.isfinite().all()), x.device):

@@ -1,4 +1,4 @@
-"""Changing weights so that it can be undone."""
+"""Changes of weights that can be undone."""
 
 import copy
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 
-class Weights:
-    """Sets weights, parametrised ones too, and can put all of them back."""
+class WeightSetter:
+    """Sets weights, parametrised ones too; an error within a ``with`` block puts all of them back."""
 
     def __init__(self, group: dist.ProcessGroup | None, generator: torch.Generator | None) -> None:
         self.group = group
@@ -20,12 +20,20 @@ class Weights:
         # one copy of each weight, however often it is set
         self._undo: dict[tuple[nn.Module, str], Callable[[], object]] = {}
 
+    def __enter__(self) -> "WeightSetter":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            for undo in self._undo.values():
+                undo()
+
     def get(self, module: nn.Module, name: str) -> Tensor:
         weight: Tensor = getattr(module, name)
         return weight.detach()
 
     def set(self, module: nn.Module, name: str, value: Tensor) -> bool:
-        """Sets a weight; False, and nothing changed, where a parametrisation does not let it have this value."""
+        """Sets a weight; returns False and changes nothing where a parametrisation does not allow this value."""
         if not parametrize.is_parametrized(module, name):
             weight: Tensor = getattr(module, name)
             if (module, name) not in self._undo:
@@ -37,7 +45,7 @@ class Weights:
         try:
             setattr(module, name, value)
             fits = torch.allclose(self.get(module, name), value, rtol=1e-2, atol=1e-2 * float(value.abs().max()))
-        except (RuntimeError, ValueError):  # it has no inverse, or none for this value
+        except (RuntimeError, ValueError):  # the parametrisation has no inverse, or none for this value
             fits = False
         if fits:
             self._undo.setdefault((module, name), undo)
@@ -46,8 +54,8 @@ class Weights:
         return fits
 
     def orthogonal(self, like: Tensor, blocks: int = 1) -> Tensor:
-        """A random tensor of the shape of ``like``, of ``blocks`` orthogonal matrices; on all processes the same."""
-        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32  # QR is not made for less
+        """A random tensor of the shape of ``like``, of ``blocks`` orthogonal matrices; the same in all processes."""
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32  # QR needs at least single precision
         device = self.generator.device if self.generator is not None else like.device
         fresh = torch.empty(like.shape, dtype=dtype, device=device)
         for block in fresh.chunk(blocks):
@@ -56,11 +64,6 @@ class Weights:
         if self.group is not None:
             dist.broadcast(fresh, src=dist.get_global_rank(self.group, 0), group=self.group)
         return fresh
-
-    def undo(self) -> None:
-        """Puts back all that was set."""
-        for undo in self._undo.values():
-            undo()
 
 
 def _copy(tensor: Tensor, value: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Signal and gradient against depth. Needs matplotlib."""
+"""Plot of signal and gradient against depth. Needs matplotlib."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from bipolar._tools.figures import FLIPPED, KEPT
+from bipolar._tools.figures import BLUE, GREEN, VERMILION
 
 if TYPE_CHECKING:
     from bipolar._probe.probe import Layer
@@ -22,11 +22,11 @@ def draw(layers: "list[Layer]") -> Figure:
     figure = Figure(figsize=(width, 7.5 if gradients else 5.5), layout="constrained")
     panels = figure.subplots(3 if gradients else 2, 1, sharex=True, squeeze=False)[:, 0]
     marker = "o" if len(layers) <= LABELS else ""
-    _panel(panels[0], [layer.variance for layer in layers], "variance", KEPT, marker, reference=1.0, log=True)
-    _panel(panels[1], [layer.mean for layer in layers], "mean", FLIPPED, marker, reference=0.0)
+    _panel(panels[0], [layer.variance for layer in layers], "variance", BLUE, marker, reference=1.0, log=True)
+    _panel(panels[1], [layer.mean for layer in layers], "mean", VERMILION, marker, reference=0.0)
     if gradients:
         values = [layer.gradient for layer in layers]
-        _panel(panels[2], values, "gradient norm", "#009E73", marker, log=True)
+        _panel(panels[2], values, "gradient norm", GREEN, marker, log=True)
     step = -(-len(layers) // LABELS)
     panels[-1].xaxis.set_major_locator(FixedLocator(list(range(0, len(layers), step))))
     panels[-1].set_xticklabels([layer.name for layer in layers[::step]], rotation=90, fontsize=7)

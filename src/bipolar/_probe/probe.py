@@ -1,4 +1,4 @@
-"""Signal and gradient, layer by layer, of any model."""
+"""The probe: signal and gradient of any model, layer by layer."""
 
 import math
 from collections import Counter
@@ -12,16 +12,18 @@ from torch import Tensor, nn
 
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import is_elementwise
-from bipolar._tools.state import call, restored, tensors_in, unwrapped
+from bipolar._tools.calling import call, unwrapped
+from bipolar._tools.nested import tensors_in
+from bipolar._tools.restoring import restored
 from bipolar._tools.table import text_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: A value of an activation counts as saturated where it lets less than this share of a gradient pass.
-SATURATED = 0.05
+#: An activation is saturated at values where its slope is smaller than this.
+SMALL_SLOPE = 0.05
 
-#: Leaf layers, whatever modules they are made of.
+#: Layers that count as one, whatever modules they contain.
 WHOLE = (ChannelActivation, nn.RNNBase, nn.MultiheadAttention)
 
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
@@ -29,7 +31,7 @@ FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.Multihead
 
 @dataclass
 class Layer:
-    """What a layer gave out; figures that do not apply are None."""
+    """Statistics of one call of a layer; those that do not apply are None."""
 
     name: str
     kind: str
@@ -122,7 +124,7 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
 
 
 class _Recorder:
-    """Hooks on all leaf layers, removed at the end of a ``with`` block whatever happens in it."""
+    """Records every call of a leaf layer within a ``with`` block, by hooks."""
 
     def __init__(self, model: nn.Module) -> None:
         self.names = _leaves(model)
@@ -131,7 +133,8 @@ class _Recorder:
         self.calls: Counter[nn.Module] = Counter()
         self.saturated: dict[nn.Module, float] = {}
         self.handles: list[Any] = []
-        self.features_at = (0, 1)  # of the last layer that says so: the number of dimensions, and which counts units
+        # of the last layer that defines them: the number of dimensions, and the one that counts units
+        self.features_at = (0, 1)
 
     def __enter__(self) -> "_Recorder":
         for module in self.names:
@@ -145,11 +148,11 @@ class _Recorder:
             handle.remove()
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # before, because the activation may overwrite its input
+        # before the call, because the activation may overwrite its input
         with torch.inference_mode(False), torch.enable_grad():
             x = next(tensors_in((args, kwargs))).detach().clone().requires_grad_()
             (derivative,) = torch.autograd.grad(module.forward(x * 1).sum(), x)
-        self.saturated[module] = (derivative.abs() < SATURATED).double().mean().item()
+        self.saturated[module] = (derivative.abs() < SMALL_SLOPE).double().mean().item()
 
     def _after(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> None:
         tensor = next((t for t in tensors_in(output) if t.is_floating_point()), None)
@@ -174,7 +177,7 @@ class _Recorder:
             self.handles.append(tensor.register_hook(keep))
 
     def _unit_dim(self, module: nn.Module, output: Tensor) -> int:
-        """Which dimension of an output counts units; activations, pooling and the like follow the layer before them."""
+        """The dimension of an output that counts units; activations, pooling and the like follow the layer before."""
         if isinstance(module, ChannelActivation):
             return module.dim if output.ndim > 1 else 0
         if isinstance(module, FEATURES_LAST):
@@ -207,7 +210,7 @@ class _Recorder:
 
 
 def _leaves(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules that have no modules of their own, and those that count as one."""
+    """The modules without modules of their own, and those that count as one."""
     leaves: dict[nn.Module, str] = {}
     inside: set[nn.Module] = set()
     for name, module in model.named_modules():

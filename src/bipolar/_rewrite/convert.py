@@ -23,7 +23,7 @@ from bipolar._symmetry.own_graph import UntraceableError, check_replaceable
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.rules.modules import SELF_ACTIVATED
 from bipolar._symmetry.trace import record
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 #: Replacements by the class of an activation module or the name of a plain function: a name, a function that makes a
 #: module from ``dim`` and ``pattern``, or None to leave it as it is.

@@ -15,7 +15,7 @@ from bipolar._symmetry.analysis import Analysis, Goal, analyse
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.example import example_for
 from bipolar._symmetry.recording import ActivationCall
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 
 class FoldingError(RuntimeError):

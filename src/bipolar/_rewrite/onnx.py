@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from bipolar._rewrite.fold import fold
 from bipolar._rewrite.outputs import difference
+from bipolar._tools.calling import arguments_of, unwrapped
 from bipolar._tools.files import replacing
-from bipolar._tools.state import arguments_of, restored, tensors_in, tensors_within, unwrapped
+from bipolar._tools.nested import tensors_in, tensors_in_objects
+from bipolar._tools.restoring import restored
 
 
 class ExportError(RuntimeError):
@@ -61,7 +63,7 @@ def export_onnx(
     args, kwargs = arguments_of(example)
     with restored(folded), torch.no_grad():
         folded.eval()
-        expected = list(tensors_within(folded(*args, **kwargs)))
+        expected = list(tensors_in_objects(folded(*args, **kwargs)))
         defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
         with _quiet("torch.onnx._internal.exporter._registration"):  # it warns that torchvision is missing
             program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)

@@ -6,14 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bipolar._tools.state import call, restored, tensors_within
+from bipolar._tools.calling import call
+from bipolar._tools.nested import tensors_in_objects
+from bipolar._tools.restoring import restored
 
 
 def outputs_of(model: nn.Module, example: Any) -> list[Tensor]:
     """The floating-point tensors in a model's output on an example, in evaluation mode."""
     with restored(model), torch.no_grad():
         model.eval()
-        return [t for t in tensors_within(call(model, example)) if t.is_floating_point()]
+        return [t for t in tensors_in_objects(call(model, example)) if t.is_floating_point()]
 
 
 def difference(before: Sequence[Tensor], after: Sequence[Tensor], tolerance: float, any_sign: bool = False) -> str:

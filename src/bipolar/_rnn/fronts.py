@@ -1,4 +1,4 @@
-"""The diagonals of a stack over time: the cells that can be computed together."""
+"""Fronts: the diagonals of a stack over time, whose cells can be computed together."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ def layers_at(d: int, layers: int, steps: int) -> range:
 
 
 class Front(NamedTuple):
-    """The cells of the layers from ``low`` up to, not including, ``high``, and the tensor that holds their values.
+    """The cells of the layers from ``low`` up to, not including, ``high``, and the layout of their tensor.
 
-    The tensor begins with layer ``start`` and ends before layer ``stop``. It has one place more than cells at the lower
-    end for the stack's input of the coming step, as the value of a layer -1, and one at the upper end for the initial
-    state of the coming layer, as long as there are such.
+    The tensor covers the layers from ``start`` up to, not including, ``stop``. Beside the cells it has one place at the
+    lower end for the stack's input at the next time step, as the value of a layer -1, and one at the upper end for the
+    initial state of the next layer, as long as there are such.
     """
 
     d: int
@@ -29,8 +29,9 @@ class Front(NamedTuple):
     dropped: list[int]
 
     def of(self, tensor: Tensor, low: int, high: int, step: int = 1) -> Tensor:
-        """What the front's tensor holds for these layers."""
+        """The part of the front's tensor that belongs to these layers."""
         return tensor[low - self.start : high - self.start : step]
 
     def cells(self, tensor: Tensor) -> Tensor:
+        """The part of the front's tensor that belongs to its cells."""
         return self.of(tensor, self.low, self.high)

@@ -1,7 +1,7 @@
-r"""The three kinds of dropout of a stacked RNN, drawn beforehand.
+"""The three kinds of dropout of a stack, drawn before the pass.
 
-All random numbers of a training pass are drawn here, in one order, so that every backend sees the same masks and a
-given generator repeats a pass exactly.
+All random numbers of a training pass are drawn here, in one order: every backend sees the same masks, and a given
+generator repeats a pass exactly.
 """
 
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from bipolar._rnn.fronts import layers_at
 
 
 class Noise(NamedTuple):
-    """Masks that multiply; None where nothing is dropped."""
+    """The masks of a pass; None where nothing is dropped."""
 
-    #: between layers: on every layer's output, 1 where a value stays and 0 where it is dropped, front by front; each of
-    #: shape (layers of the front, batch, hidden_size)
+    #: masks on the output of every layer, 1 where a value stays and 0 where it is dropped: one for each front, of shape
+    #: (layers of the front, batch, hidden_size)
     output: list[Tensor] | None
-    #: what it is to be multiplied by, too: 1 / (1 - p)
+    #: the factor 1 / (1 - p) that belongs to ``output``
     scale: float
-    #: rnnDrop: on h(t-1), one mask for a whole sequence, (num_layers, batch, hidden_size), with its scale in it
+    #: rnnDrop: the mask on h(t-1) for the whole sequence, (num_layers, batch, hidden_size), scaled already
     recurrent: Tensor | None
-    #: which blocks are dropped at which time step, for the whole batch, (time, blocks)
+    #: whether a block is dropped at a time step, for the whole batch, (time, blocks)
     dropped: Tensor | None
 
     def output_at(self, layer: int, t: int, layers: int, steps: int) -> Tensor:
@@ -50,13 +50,13 @@ class Noise(NamedTuple):
 
 SILENCE = Noise(None, 1.0, None, None)
 
-#: Probabilities are rounded to multiples of one in this many, so that one random word decides about four values:
-#: drawing is most of what dropout costs on a CPU.
+#: Probabilities are rounded to this many levels, so that one random word decides about four values: drawing takes
+#: most of the time of dropout on a CPU.
 LEVELS = 2**16
 
 
 class Dice:
-    """Draws masks on the device of a generator, for that of the stack's input."""
+    """Draws masks on the device of the generator and moves them to the device of the stack's input."""
 
     def __init__(self, generator: torch.Generator | None, device: torch.device) -> None:
         self.generator = generator
@@ -64,7 +64,7 @@ class Dice:
         self.device = device
 
     def kept(self, p: float, *shape: int) -> Tensor:
-        """1 with probability 1 - p, else 0, as small integers."""
+        """A mask of small integers: 1 with probability 1 - p, else 0."""
         count = torch.Size(shape).numel()
         words = torch.empty(-(-count // 4), dtype=torch.int64, device=self.source)
         words.random_(-(2**63), None, generator=self.generator)
@@ -73,7 +73,7 @@ class Dice:
 
 
 def dropped_out(input: Tensor, p: float, dice: Dice) -> Tensor:
-    """Dropout on the stack's input."""
+    """The stack's input after dropout."""
     return input * dice.kept(p, *input.shape) * _scale(p) if p else input
 
 

@@ -1,36 +1,25 @@
 r"""The stack layer by layer, with a hand-written backward pass: for wide layers.
 
-Once a layer's weights are as large as a cache, what pays is to use them for all time steps before those of the next
-layer are touched: one product :math:`U x` for all steps, one for each weight gradient. Signs and what is kept for the
-backward pass are as in :mod:`bipolar._rnn.wavefront`.
+Weights as large as a cache are best used for all time steps before those of the next layer are touched: one product
+:math:`U x` for all steps, one for each weight gradient. Signs are treated as in :mod:`bipolar._rnn.wavefront`, and the
+same tensors are kept for the backward pass.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bipolar._activations.kernels import Kernel, apply
-from bipolar._rnn.blocks import Blocks
-from bipolar._rnn.noise import Noise
-from bipolar._rnn.wavefront import refuse_what_has_no_formula
+from bipolar._rnn.handwritten import refuse_unsupported_backward
+from bipolar._rnn.stack_pass import StackPass
 
 
-def run(
-    input: Tensor,
-    state: Tensor,
-    weights: Sequence[tuple[Tensor, Tensor, Tensor | None]],
-    blocks: Blocks,
-    skip_scale: float,
-    noise: Noise,
-    *,
-    kernel: Kernel,
-    sign: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """As :func:`bipolar._rnn.reference.run`, for an activation S f(S x) given by ``kernel`` and ``sign``, the diagonal
-    of S (None for a plain one)."""
-    x, steps = input, len(input)
+def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor, Tensor]:
+    """:func:`bipolar._rnn.reference.run` for the activation S f(S x), with f as ``kernel`` and the diagonal of S as
+    ``sign`` (None for a plain activation)."""
+    x, state, weights, blocks, skip_scale, noise = task
+    steps = len(x)
     block_input = x if sign is None or not blocks.same_width else x * sign
     state = state if sign is None else state * sign
     states = []
@@ -47,7 +36,7 @@ def run(
         skip = block_input if blocks.has_skip(i) else None
         mask = None if noise.recurrent is None else noise.recurrent[i]
         h = apply(_Layer, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
-        states.append(h[-1])
+        states.append(h[-1].clone())  # a view would keep all states of the layer
         x = h
         if noise.output is not None:
             masks = [noise.output_at(i, t, len(weights), steps) for t in range(steps)]
@@ -59,7 +48,7 @@ def run(
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over all time steps: the states h(1), ..., h(T) from x, h(0) and what belongs to the layer."""
+    """One layer over all time steps: the states h(1), ..., h(T) from x, h(0) and the parameters of the layer."""
 
     @staticmethod
     def forward(
@@ -94,7 +83,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_what_has_no_formula(grad)
+        refuse_unsupported_backward(grad)
         x, h0, u, w, mask, h, before_skip = ctx.saved_tensors
         time, batch, units = h.shape
         dz = (h if before_skip is None else before_skip).clone()

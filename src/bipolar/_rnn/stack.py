@@ -2,28 +2,25 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.checkpoint import checkpoint
 
-from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.moments import gain
-from bipolar._activations.patterns import Pattern, check_pattern, signs
+from bipolar._activations.patterns import Pattern, check_pattern
 from bipolar._activations.recognition import kernel_of
-from bipolar._activations.registry import get_activation
-from bipolar._rnn import reference, scan, wavefront
-from bipolar._rnn.autocast import Weights, evaluating, is_eager, under_autocast, without_autocast
+from bipolar._rnn import backends
+from bipolar._rnn.autocast import under_autocast, without_autocast
+from bipolar._rnn.backends import Backend
 from bipolar._rnn.blocks import Blocks
 from bipolar._rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
-
-Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
-
-#: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
-WIDE = 512
+from bipolar._rnn.nonlinearity import make_activation
+from bipolar._rnn.one_step import one_step
+from bipolar._rnn.stack_pass import LayerWeights, StackPass
+from bipolar._rnn.torch_rnn import as_torch_rnn, merge_biases
+from bipolar._tools.restoring import evaluating
 
 
 class StackedRNN(nn.Module):
@@ -161,7 +158,7 @@ class StackedRNN(nn.Module):
         self.recompute = recompute
         self.backend: Backend = backend
         self.nonlinearity = nonlinearity if isinstance(nonlinearity, str) else None
-        self.activation = _activation(nonlinearity, pattern, hidden_size, device, dtype)
+        self.activation = make_activation(nonlinearity, pattern, hidden_size, device, dtype)
         self.pattern: Pattern = getattr(self.activation, "pattern", pattern)
         if backend in ("scan", "wavefront") and kernel_of(self.activation) is None:
             raise ValueError(f"backend: {backend!r} does not know the derivative of {nonlinearity!r}; use 'auto'")
@@ -192,7 +189,7 @@ class StackedRNN(nn.Module):
             if b is not None:
                 nn.init.zeros_(b)
 
-    def layers(self) -> Weights:
+    def layers(self) -> LayerWeights:
         """For each layer its U, W and b."""
         return [
             (
@@ -242,49 +239,10 @@ class StackedRNN(nn.Module):
             return output.squeeze(1), h.squeeze(1)
         return output.transpose(0, 1) if self.batch_first else output, h
 
-    def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Noise) -> tuple[Tensor, Tensor]:
-        """All layers, on (time, batch, input_size): at once, or by groups of blocks that are computed anew later."""
-        run = self._runner(x, state, weights)
-        eager = not torch._C._are_functorch_transforms_active()  # which do not know how to compute anew
-        if not (self.recompute and torch.is_grad_enabled() and eager):
-            return run(x, state, weights, self.blocks, self.skip_scale, noise)
-        every, layers, steps = self.skip_every or 1, self.num_layers, len(x)
-        size = every * max(1, round(math.sqrt(layers) / every))
-        states = []
-        for low in range(0, layers, size):
-            high = min(low + size, layers)
-            blocks = Blocks(high - low, self.skip_every, same_width=low > 0 or self.blocks.same_width)
-            arguments = (
-                x,
-                state[low:high],
-                weights[low:high],
-                blocks,
-                self.skip_scale,
-                noise.within(low, high, every, layers, steps),
-            )
-            # a fast path draws no random numbers; what someone's own f does, nobody knows
-            own = run.func is reference.run
-            x, last = checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=own)
-            states.append(last)
-        return x, torch.cat(states)
-
-    def _runner(self, x: Tensor, state: Tensor, weights: Weights) -> "partial[tuple[Tensor, Tensor]]":
-        """The backend for this input."""
-        kernel = kernel_of(self.activation)
-        if self.backend == "reference" or kernel is None or not is_eager(x, state, *weights[0]):
-            return partial(reference.run, f=self.activation)
-        wide = self.hidden_size >= WIDE if self.backend == "auto" else self.backend == "scan"
-        run = scan.run if wide else wavefront.run
-        if torch.compiler.is_compiling():
-            # a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
-            run = torch.compiler.disable(run)
-        return partial(run, kernel=kernel, sign=self._sign(x))
-
-    def _sign(self, x: Tensor) -> Tensor | None:
-        """The diagonal of S, if f is bipolar."""
-        if not isinstance(self.activation, ChannelActivation):
-            return None
-        return signs(self.hidden_size, self.activation.pattern, dtype=x.dtype, device=x.device)
+    def _run(self, x: Tensor, state: Tensor, weights: LayerWeights, noise: Noise) -> tuple[Tensor, Tensor]:
+        """All layers, on (time, batch, input_size)."""
+        task = StackPass(x, state, weights, self.blocks, self.skip_scale, noise)
+        return backends.run(task, self.activation, self.backend, self.recompute)
 
     @torch.no_grad()
     def step(self, input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -316,39 +274,11 @@ class StackedRNN(nn.Module):
         x = x if batched else x.unsqueeze(0)
         h = self._initial_state(x.unsqueeze(0), state, batched)
         with without_autocast(x), evaluating(self.activation):
-            output, last = self._step(x, h, weights)
+            output, last = one_step(x, h, weights, self.blocks, self.skip_scale, self.activation)
         return (output, last) if batched else (output.squeeze(0), last.squeeze(1))
 
-    def _step(self, x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        kernel, sign, f = kernel_of(self.activation), self._sign(x), self.activation
-        if kernel is not None:
-            f = kernel.forward_ if sign is None else lambda z: kernel.forward_(z.mul_(sign)).mul_(sign)
-        block_input, past, states = x, h.unbind(0), []
-        for i, (u, w, b) in enumerate(weights):
-            if self.blocks.starts(i):
-                block_input = x
-            if len(x) == 1:  # matrix times vector: half the time
-                z = torch.mv(u, x[0]) if b is None else torch.addmv(b, u, x[0])
-                x = f(z.addmv_(w, past[i][0]).unsqueeze(0))
-            else:
-                x = f(torch.nn.functional.linear(x, u, b).addmm_(past[i], w.mT))
-            if self.blocks.has_skip(i):
-                x = x.add(block_input, alpha=self.skip_scale)
-            states.append(x)
-        return x, torch.stack(states)
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Takes the parameters of an ``nn.RNN``, too, which has two biases a layer: it is their sum that acts."""
-        pairs = [(f"{prefix}bias_ih_l{i}", f"{prefix}bias_hh_l{i}") for i in range(self.num_layers)]
-        if self.bias and all(name in state_dict for pair in pairs for name in pair):
-            skips = any(self.blocks.has_skip(i) for i in range(self.num_layers))
-            if skips or type(self.activation) not in (nn.Tanh, nn.ReLU):
-                cast(list[str], args[-1]).append(
-                    "these are the parameters of an nn.RNN, which is a StackedRNN with skip_every=None and "
-                    f"nonlinearity='tanh' or 'relu'; here skip_every={self.skip_every}, activation={self.activation}"
-                )
-            for i, (ih, hh) in enumerate(pairs):
-                state_dict[f"{prefix}bias_l{i}"] = state_dict.pop(ih) + state_dict.pop(hh)
+        merge_biases(self, state_dict, prefix, errors=cast(list[str], args[-1]))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def to_torch(self) -> nn.RNN:
@@ -360,31 +290,7 @@ class StackedRNN(nn.Module):
             >>> rnn.to_torch()
             RNN(16, 32, num_layers=2)
         """
-        kinds = {nn.Tanh: "tanh", nn.ReLU: "relu"}
-        if type(self.activation) not in kinds:
-            raise ValueError(f"nonlinearity: an nn.RNN has tanh or relu, not {self.activation}; see bipolar.fold")
-        if any(self.blocks.has_skip(i) for i in range(self.num_layers)):
-            raise ValueError(f"skip_every: an nn.RNN has no skips, here skip_every={self.skip_every}")
-        for name in ("dropout", "recurrent_dropout"):
-            if getattr(self, name):
-                raise ValueError(f"{name}: an nn.RNN has another kind of dropout; here it is {getattr(self, name)}")
-        like = cast(Tensor, self.weight_ih_l0)
-        rnn = nn.RNN(
-            self.input_size,
-            self.hidden_size,
-            self.num_layers,
-            kinds[type(self.activation)],
-            self.bias,
-            self.batch_first,
-            device=like.device,
-            dtype=like.dtype,
-        )
-        state = dict(self.state_dict())
-        for i in range(self.num_layers if self.bias else 0):
-            state[f"bias_ih_l{i}"] = state.pop(f"bias_l{i}")
-            state[f"bias_hh_l{i}"] = torch.zeros_like(state[f"bias_ih_l{i}"])
-        rnn.load_state_dict(state)
-        return rnn.train(self.training)
+        return as_torch_rnn(self)
 
     def _initial_state(self, x: Tensor, state: Tensor | None, batched: bool) -> Tensor:
         expected = (self.num_layers, x.size(1), self.hidden_size)
@@ -419,35 +325,3 @@ class StackedRNN(nn.Module):
         return text + "".join(
             f", {name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value
         )
-
-
-def _activation(
-    nonlinearity: str | Callable[[Tensor], Tensor],
-    pattern: Pattern,
-    units: int,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> Callable[[Tensor], Tensor]:
-    """f on (batch, hidden_size); for a bipolar one by name, with this pattern."""
-    f: Callable[[Tensor], Tensor]
-    if isinstance(nonlinearity, str):
-        try:
-            made = get_activation(nonlinearity)
-        except ValueError as error:
-            raise ValueError(f"nonlinearity: {str(error).removeprefix('name: ')}") from None
-        if isinstance(made, ChannelActivation):
-            made.dim, made.pattern = -1, pattern
-        f = made.to(device=device, dtype=dtype)
-    elif isinstance(nonlinearity, type) or not callable(nonlinearity):
-        raise TypeError(f"nonlinearity: expected a name, a function or a module, got {nonlinearity!r}")
-    else:
-        f = nonlinearity
-    if isinstance(f, ChannelActivation) and f.dim not in (1, -1):
-        raise ValueError(f"nonlinearity: the units are in dimension -1, but this acts on dimension {f.dim}")
-    parameter = next(f.parameters(), None) if isinstance(f, nn.Module) else None
-    like = torch.zeros(1, units, device=device, dtype=dtype) if parameter is None else parameter.new_zeros(1, units)
-    with torch.no_grad(), evaluating(f):
-        output = f(like)
-    if not isinstance(output, Tensor) or output.shape != like.shape:
-        raise ValueError(f"nonlinearity: expected a function that keeps the shape of its input, got {nonlinearity!r}")
-    return f

@@ -17,7 +17,7 @@ from bipolar._symmetry.rules.modules import rule_of
 from bipolar._symmetry.rules.refusal import NOT_ODD
 from bipolar._symmetry.solver import Conflict, SolvedSigns, Wish
 from bipolar._symmetry.trace import record
-from bipolar._tools.state import unwrapped
+from bipolar._tools.calling import unwrapped
 
 Goal: TypeAlias = Literal["plain", "bipolar"]
 

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from bipolar._rnn import StackedRNN
-from bipolar._tools.state import call, restored
+from bipolar._tools.calling import call
+from bipolar._tools.restoring import restored
 
 #: Edges of images, and lengths of sequences, that are tried in turn.
 _SIZES = (32, 28, 64, 224, 16, 8)

@@ -17,7 +17,7 @@ from torch.fx.graph import CodeGen
 
 from bipolar._activations.recognition import Twin, twin_of_call
 from bipolar._symmetry.recording import Arguments
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 
 class UntraceableError(RuntimeError):

@@ -25,7 +25,9 @@ from bipolar._symmetry.rules.modules import rule_of
 from bipolar._symmetry.rules.refusal import refuse
 from bipolar._symmetry.rules.table import rule_for
 from bipolar._symmetry.solver import PLUS
-from bipolar._tools.state import call, restored, tensors_in, tensors_within
+from bipolar._tools.calling import call
+from bipolar._tools.nested import tensors_in, tensors_in_objects
+from bipolar._tools.restoring import restored
 
 _READS_VALUES = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "equal"))
 
@@ -67,7 +69,7 @@ def _record_pass(recording: Recording, example: Any, training: bool) -> None:
 
 def _pin_output(recording: Recording, output: Any) -> None:
     """Requires +1 for the outputs of a pass, except for states that the caller only hands back to the model."""
-    found = list(tensors_within(output))
+    found = list(tensors_in_objects(output))
     recording.start_node("the model's output", "", found)
     states = {id(state) for state in recording.states}
     handed_out = [t for t in found if id(t) in states]

@@ -1,4 +1,4 @@
-"""What all figures share: colours, and files that are whole or not there. Needs matplotlib."""
+"""Colours and files of figures. Needs matplotlib."""
 
 from pathlib import Path
 
@@ -7,19 +7,19 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.files import replacing
 
-#: A colour for each role, from Okabe & Ito's palette, which colour-blind readers can tell apart.
-KEPT, FLIPPED = "#0072B2", "#D55E00"
+#: From Okabe & Ito's palette, which colour-blind readers can tell apart.
+BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 
-#: The same activation has the same colour everywhere; its bipolar version has it too, in dashes.
-ACTIVATION_COLORS = {"relu": "#0072B2", "elu": "#D55E00", "leaky_relu": "#009E73", "selu": "#CC79A7"}
+#: An activation has the same colour in every figure; its bipolar version is dashed.
+ACTIVATION_COLORS = {"relu": BLUE, "elu": VERMILION, "leaky_relu": GREEN, "selu": PURPLE}
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes ``figure`` in the format that the suffix of ``path`` says, the same bytes for the same figure.
+    """Writes ``figure`` in the format of the suffix of ``path``; the same figure gives the same bytes.
 
-    A file that is there already is replaced only once the new one is complete.
+    An existing file is replaced only once the new one is complete.
     """
-    # A fixed salt and no date: otherwise every drawing of the same figure is another file.
+    # Without a fixed salt, or with a date, every drawing of the same figure has other bytes.
     with replacing(path) as part, matplotlib.rc_context({"svg.hashsalt": path.name}):
         kind = path.suffix[1:]
         figure.savefig(part, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)

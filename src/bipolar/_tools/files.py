@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are complete or absent."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; what is written there takes the place of ``path`` once it is complete, and not before."""
+    """A temporary path to write to; at the end of the block it replaces ``path``, after an error it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     try:
@@ -23,11 +23,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds a directory for this process alone; a lock goes with the process that has it, however that ends."""
+    """Locks a directory for this process; the lock ends with the process, however that ends."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("ab") as file:
         try:
-            import fcntl  # which Windows has not: there is no lock then
+            import fcntl  # absent on Windows, where there is no lock
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Reports as text."""
+"""Tables as text."""
 
 from collections.abc import Sequence
 

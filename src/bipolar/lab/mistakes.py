@@ -7,7 +7,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.autocast import Weights
+from bipolar._rnn.stack_pass import LayerWeights
 from bipolar.lab.unrolled import unrolled
 
 Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
@@ -37,7 +37,7 @@ class MistakenRNN(StackedRNN):
 
     mistake: Gradient = "right"
 
-    def _run(self, x: Tensor, state: Tensor, weights: Weights, noise: Any) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, state: Tensor, weights: LayerWeights, noise: Any) -> tuple[Tensor, Tensor]:
         def join(z: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
             if self.mistake == "after skip":
                 h = cast(Tensor, cast(Any, _AfterSkip).apply(z, skip))

@@ -7,13 +7,13 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.autocast import Weights
+from bipolar._rnn.stack_pass import LayerWeights
 
 #: Adds a skip: from the field z of a layer and the scaled skip to the output for the layer above and the next state.
 Join: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def unrolled(rnn: StackedRNN, weights: Weights, input: Tensor, state: Tensor, join: Join) -> list[list[Tensor]]:
+def unrolled(rnn: StackedRNN, weights: LayerWeights, input: Tensor, state: Tensor, join: Join) -> list[list[Tensor]]:
     """The output of each layer at each time step, ``[t][i]``, without dropout."""
     h, outputs = list(state.unbind(0)), []
     for x in input:

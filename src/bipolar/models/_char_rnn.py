@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from bipolar._activations.moments import Statistic
 from bipolar._activations.patterns import Pattern
-from bipolar._init.lsuv import LSUVReport, lsuv_rnn_
-from bipolar._init.stacked import Balance
+from bipolar._init.report import LSUVReport
+from bipolar._init.stacked import Balance, lsuv_rnn_
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.autocast import evaluating
 from bipolar._symmetry.example import inputs_for
+from bipolar._tools.restoring import evaluating
 from bipolar.models._hub import HubMixin
 
 CellName: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bipolar._symmetry.recording import Recording
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 #: Takes a recording, the arguments of a function, and its output, to which it gives signs.
 Rule: TypeAlias = Callable[[Recording, tuple[Any, ...], dict[str, Any], Any], None]

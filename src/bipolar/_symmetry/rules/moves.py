@@ -15,7 +15,7 @@ from bipolar._symmetry.rules.arguments import floats_in, shrunk
 from bipolar._symmetry.rules.layers import matrix_signs
 from bipolar._symmetry.rules.refusal import refuse
 from bipolar._symmetry.solver import PLUS
-from bipolar._tools.state import tensors_in
+from bipolar._tools.nested import tensors_in
 
 
 def move(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar._tools.figures import FLIPPED, KEPT
+from bipolar._tools.figures import BLUE, VERMILION
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import decided_if
@@ -65,9 +65,9 @@ def draw(seeds: Sequence[Results]) -> Figure:
         kept, flipped = units(activation, x)
         axes.axhline(0, color="0.8", linewidth=0.8)
         axes.axvline(0, color="0.8", linewidth=0.8)
-        axes.plot(x.tolist(), kept.tolist(), color=KEPT, linewidth=2, label="ordinary unit, $f(x)$")
+        axes.plot(x.tolist(), kept.tolist(), color=BLUE, linewidth=2, label="ordinary unit, $f(x)$")
         axes.plot(
-            x.tolist(), flipped.tolist(), color=FLIPPED, linewidth=2, dashes=(5, 1.5), label="flipped unit, $-f(-x)$"
+            x.tolist(), flipped.tolist(), color=VERMILION, linewidth=2, dashes=(5, 1.5), label="flipped unit, $-f(-x)$"
         )
         axes.set(title=title, xlabel="$x$", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
         axes.set_xticks(range(-3, 4))

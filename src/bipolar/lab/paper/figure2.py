@@ -21,7 +21,8 @@ from torch import Tensor, nn
 import bipolar
 from bipolar._activations.moments import Statistic
 from bipolar._activations.patterns import signs
-from bipolar._init.solver import Meter, solve
+from bipolar._init.meter import Meter
+from bipolar._init.solver import solve
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results

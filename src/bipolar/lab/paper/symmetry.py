@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bipolar
-from bipolar._tools.figures import FLIPPED, KEPT
+from bipolar._tools.figures import BLUE, VERMILION
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import decided_if
@@ -125,8 +125,8 @@ def draw(seeds: Sequence[Results]) -> Figure:
     results = seeds[0]
     figure = Figure(figsize=(9, 6), layout="constrained")
     for axes, (name, pair) in zip(figure.subplots(2, 2).flat, results.items(), strict=True):
-        axes.plot(pair["plain"], color=KEPT, linewidth=4, alpha=0.4, label="plain, signs flipped")
-        axes.plot(pair["bipolar"], "--", color=FLIPPED, linewidth=1.5, label="bipolar")
+        axes.plot(pair["plain"], color=BLUE, linewidth=4, alpha=0.4, label="plain, signs flipped")
+        axes.plot(pair["bipolar"], "--", color=VERMILION, linewidth=1.5, label="bipolar")
         difference = pair["largest_difference"]
         end = "equal to the last bit" if difference == 0 else f"apart by up to {difference:.2g}"
         axes.set(title=f"{name}: {end}", xlabel="step", ylabel="loss")

@@ -1,0 +1,38 @@
+"""One pass of a stack over a sequence, in the form that every backend takes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from torch import Tensor
+
+from bipolar._rnn.blocks import Blocks
+from bipolar._rnn.noise import Noise
+
+#: For each layer U (from the layer below), W (from the time step before) and b.
+LayerWeights: TypeAlias = Sequence[tuple[Tensor, Tensor, Tensor | None]]
+
+
+class StackPass(NamedTuple):
+    """Everything that a pass depends on, but the activation."""
+
+    #: (time, batch, input_size)
+    input: Tensor
+    #: (num_layers, batch, hidden_size)
+    state: Tensor
+    weights: LayerWeights
+    blocks: Blocks
+    #: the paper's alpha
+    skip_scale: float
+    noise: Noise
+
+    def within(self, low: int, high: int, input: Tensor) -> "StackPass":
+        """The pass of the layers from ``low`` up to ``high``, whole blocks, on the output of the layers below."""
+        blocks, layers, steps = self.blocks, len(self.weights), len(self.input)
+        return StackPass(
+            input,
+            self.state[low:high],
+            self.weights[low:high],
+            Blocks(high - low, blocks.every, same_width=low > 0 or blocks.same_width),
+            self.skip_scale,
+            self.noise.within(low, high, blocks.every or 1, layers, steps),
+        )

@@ -1,0 +1,67 @@
+"""The plan of a wavefront pass: its fronts, its weights without signs, and everything else that all cells share."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from bipolar._activations.kernels import Kernel
+from bipolar._rnn.blocks import Blocks
+from bipolar._rnn.fronts import Front, layers_at
+from bipolar._rnn.noise import Noise
+
+
+class Plan(NamedTuple):
+    steps: int
+    blocks: Blocks
+    #: the factor of a skip: skip_scale, and the factor 1 / (1 - p) of dropout
+    alpha: float
+    noise: Noise
+    kernel: Kernel
+    sign: Tensor
+    #: whether a backward pass may follow
+    keep: bool
+
+    @property
+    def layers(self) -> int:
+        return self.blocks.num_layers
+
+    @property
+    def every(self) -> int:
+        return self.blocks.every or self.layers + self.steps + 1  # farther than any front
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the layer above may see other values than the next time step."""
+        return self.noise.output is not None or self.noise.dropped is not None
+
+    def fronts(self) -> list[Front]:
+        """The fronts from d = -1, which has no cells, to the last."""
+        dropped: dict[int, list[int]] = {}
+        if self.noise.dropped is not None:
+            for t, block in self.noise.dropped.nonzero().tolist():
+                for i in range(block * self.every, (block + 1) * self.every):
+                    if self.blocks.droppable(i):
+                        dropped.setdefault(i + t, []).append(i)
+        fronts = []
+        for d in range(-1, self.layers + self.steps - 1):
+            layers = layers_at(d, self.layers, self.steps)
+            skip = next((i for i in layers if self.blocks.has_skip(i)), layers.stop)
+            start, stop = max(-1, d - self.steps + 1), min(self.layers, d + 2)
+            fronts.append(Front(d, layers.start, layers.stop, start, stop, skip, dropped.get(d, [])))
+        return fronts
+
+    def conjugated(self, parameters: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """U of the lowest layer, U of the others, W and b of all, with the signs and the scale of dropout in them."""
+        us, ws, bs = (cast(list[Tensor], parameters[i * self.layers : (i + 1) * self.layers]) for i in range(3))
+        both, w = self.sign[:, None] * self.sign, torch.stack(ws)
+        u = torch.stack(us[1:]) if self.layers > 1 else w.new_empty(0, *both.shape)
+        bias = None if bs[0] is None else torch.stack(bs).mul_(self.sign)
+        return us[0] * self.sign[:, None], u.mul_(both * self.noise.scale), w.mul_(both), bias
+
+    def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int) -> Tensor:
+        """The states of the time step before for the cells of front ``j``, after recurrent dropout."""
+        low, high = fronts[j].low, fronts[j].high
+        past = fronts[j - 1].of(h[j - 1], low, high)
+        return past if self.noise.recurrent is None else past * self.noise.recurrent[low:high]
