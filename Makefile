@@ -26,7 +26,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile  # a thread for each process
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal  # a thread for each process
 
 reproduce: setup
 	@$(BIN)/bipolar reproduce

@@ -14,6 +14,7 @@ from tests.helpers.items import reproduce, tiny
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import command_of, descendants, has_metrics, one_is_killed, running, wait_until
 
+pytestmark = pytest.mark.long
 ITEM = tiny(steps=200)
 
 

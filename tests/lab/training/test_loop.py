@@ -14,6 +14,7 @@ from tests.helpers.processes import bipolar_command, has_metrics, running, wait_
 from tests.helpers.text_runs import metrics, options_of, text_config
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_and_resumed_it_is_the_run_left_alone(
     corpus: Path, finished: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ IMAGES = (
 )
 
 
+@pytest.mark.long
 def test_two_processes_are_one_stop_as_one_and_go_on(corpus: Path, tmp_path: Path) -> None:
     """The same global batch as one process; two get SIGTERM in between, and are resumed.
 
