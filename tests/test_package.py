@@ -72,12 +72,12 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_works_with_torch_alone(fresh_python: Path) -> None:
-    result = run(fresh_python, "-c", CHECK)
+    result = run(fresh_python, "-I", "-c", CHECK)
     assert (result.stdout, result.returncode) == ("works\n", 0), result.stderr
 
 
 def test_the_command_of_the_bare_wheel_names_the_extra(fresh_python: Path) -> None:
-    result = run(fresh_python.with_name("bipolar"), "--help")
+    result = run(fresh_python, "-I", fresh_python.with_name("bipolar"), "--help")
     assert result.returncode == 1
     assert "pip install 'bipolar[lab]'" in result.stderr
 
