@@ -22,7 +22,7 @@ test: setup ## formatting, linter, types, test suite
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile  # a thread for each process
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal  # a thread for each process
 
 reproduce: setup ## the paper's tables and figures in miniature, into runs/quick
 	@$(BIN)/bipolar reproduce

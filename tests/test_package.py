@@ -1,6 +1,5 @@
 """The package as others get it: a wheel that needs torch and nothing else."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.helpers.imports import SOURCE, imports_of, modules
 from tests.helpers.paths import ROOT
 
 CHECK = """
@@ -72,12 +72,12 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_works_with_torch_alone(fresh_python: Path) -> None:
-    result = run(fresh_python, "-c", CHECK)
+    result = run(fresh_python, "-I", "-c", CHECK)
     assert (result.stdout, result.returncode) == ("works\n", 0), result.stderr
 
 
 def test_the_command_of_the_bare_wheel_names_the_extra(fresh_python: Path) -> None:
-    result = run(fresh_python.with_name("bipolar"), "--help")
+    result = run(fresh_python, "-I", fresh_python.with_name("bipolar"), "--help")
     assert result.returncode == 1
     assert "pip install 'bipolar[lab]'" in result.stderr
 
@@ -88,15 +88,60 @@ def test_the_wheel_carries_the_types_and_the_licence(fresh_python: Path) -> None
     assert list(site.glob("bipolar-*.dist-info/licenses/LICENSE"))
 
 
-def test_the_core_does_not_import_the_laboratory() -> None:
-    core = ROOT / "src" / "bipolar"
-    for path in core.rglob("*.py"):
-        if core / "lab" in path.parents:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in names if name.startswith("bipolar.lab")], path
+def room_of(module: str) -> str:
+    """The entry of ``src/bipolar`` that a module is in; ``functional`` is the front of the activations."""
+    room = [*module.split("."), "bipolar"][1]
+    return "_activations" if room == "functional" else room
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import bipolar.lab",
+        "import bipolar.lab.cli as command",
+        "from bipolar import lab",
+        "from bipolar import brelu, lab",
+        "from bipolar.lab import cli",
+        "from bipolar.lab.cli import main",
+        "from . import lab",
+        "from .lab.cli import main",
+        "def f():\n    from bipolar import lab",
+        "if TYPE_CHECKING:\n    from bipolar.lab import cli",
+        "importlib.import_module('bipolar.lab')",
+        "__import__('bipolar.lab')",
+    ],
+)
+def test_every_form_of_an_import_is_seen(statement: str) -> None:
+    assert "lab" in map(room_of, imports_of(SOURCE / "bipolar" / "functional.py", statement))
+
+
+#: The rooms that each room may import from. Imports go one way, so that each can be read without those above it.
+BELOW: dict[str, set[str]] = {
+    "_tools": set(),
+    "_activations": {"_tools"},
+    "_rnn": {"_tools", "_activations"},
+    "_init": {"_tools", "_activations", "_rnn"},
+    "_probe": {"_tools", "_activations", "_rnn", "_init"},
+    "_symmetry": {"_tools", "_activations", "_rnn", "_init"},
+    "_rewrite": {"_tools", "_activations", "_rnn", "_init", "_symmetry"},
+    "models": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
+    "bipolar": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models"},
+    "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models", "bipolar"},
+}
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room_of(module) for module in modules()} == BELOW.keys()
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_imports_between_rooms_go_one_way(room: str) -> None:
+    """Nothing but the laboratory imports the laboratory."""
+    for module, path in modules().items():
+        if room_of(module) == room:
+            imported = {name for name in imports_of(path) if name.split(".")[0] == "bipolar"}
+            wrong = {name for name in imported if room_of(name) not in BELOW[room] | {room}}
+            assert not wrong, path
 
 
 def test_every_pin_satisfies_its_range() -> None:
@@ -129,6 +174,7 @@ def test_the_examples_of_the_readme_run(number: int, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_example_of_a_builder_runs(tmp_path: Path) -> None:
     """From batch norm to ONNX; its two networks have learned something."""
     path = tmp_path / "digits.onnx"

@@ -111,6 +111,7 @@ def test_in_place_compiles_into_one_graph(case: Case) -> None:
     torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(x), case(x))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler, and there is no c++")
 def test_compiles_with_inductor() -> None:
     def run(x: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from bipolar.lab.cli import main
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.reproduce.reproduction import Reproduction
 from bipolar.lab.training.guard import Guard
+from tests.helpers.interruptions import ask_to_stop, interrupt_at
 from tests.helpers.paths import ROOT
-from tests.lab.training.test_text import ask_to_stop, interrupt_at
 
 
 def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,7 @@
-"""Training on images: the recipe, resuming to the last bit, two processes, and the search for a rate."""
+"""Training on images: the recipe, resuming to the last bit, and the search for a rate."""
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,9 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
-from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.machine import Machine
-from tests.lab.training.test_text import KilledError, ask_to_stop, die, interrupt_at
+from tests.helpers.interruptions import KilledError, ask_to_stop, die, interrupt_at
+from tests.helpers.text_runs import metrics
 
 MODEL = ImageModel(depth=10, widen_factor=1)
 CPU = Machine(accelerator="cpu")
@@ -34,10 +31,6 @@ SMALL = ImageConfig(
     checkpoint_every=4,
     log_every=5,
 )
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in read_metrics(run)]
 
 
 @pytest.fixture(scope="module")
@@ -75,35 +68,6 @@ def test_killed_in_an_epoch_and_resumed(finished: Path, tmp_path: Path) -> None:
                 train_images(config)
     train_images(ImageConfig(resume=tmp_path / "run"))
     assert metrics(tmp_path / "run") == metrics(finished)
-
-
-def test_two_processes_are_one_stop_as_one_and_go_on(tmp_path: Path) -> None:
-    """The same global batch, without dropout: the images are shifted alike, however many processes share them.
-
-    Oriented, for its buffers; an odd number of test batches; two processes are stopped within an epoch, and resumed.
-    """
-    options = "--model.network orn --model.orientations 4 --model.depth 10 --model.widen-factor 1 --model.dropout 0"
-    more = "--data digits --batch-size 32 --lr 0.01 --train-images 640 --test-images 100 --max-epochs 2 --log-every 1"
-    arguments = f"{options} {more} --checkpoint-every 100 --accelerator cpu".split()
-    one, two = tmp_path / "one", tmp_path / "two"
-    main(["train", "images", *arguments, "--out", str(one)])
-    command = [sys.executable, "-m", "bipolar.lab", "train", "images"]
-    with subprocess.Popen(
-        [*command, *arguments, "--out", str(two), "--devices", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        while not (two / "metrics.jsonl").exists() or not (two / "metrics.jsonl").stat().st_size:
-            assert process.poll() is None
-            os.sched_yield()
-        process.terminate()
-        said, error = process.communicate(timeout=240)
-        assert process.returncode == 0, error.decode()
-    assert said.decode().strip().endswith(f"--resume {two} goes on from here")
-    subprocess.run([*command, "--resume", str(two)], check=True, capture_output=True, timeout=240)
-    alone, together = metrics(one), metrics(two)
-    assert len(alone) == len(together) == 43
-    for a, b in zip(alone, together, strict=True):
-        for name, value in a.items():
-            assert b[name] == pytest.approx(value, rel=1e-3, abs=1e-3)
 
 
 class TestRecipe:

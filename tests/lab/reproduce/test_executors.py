@@ -1,0 +1,66 @@
+"""Executors: many processes find the results of one, and a process that is killed costs nothing but time."""
+
+import os
+import sys
+import warnings
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bipolar.lab.reproduce.executors import in_processes, on_ray
+from tests.helpers.items import reproduce, tiny
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import command_of, descendants, has_metrics, one_is_killed, running, wait_until
+
+pytestmark = pytest.mark.long
+ITEM = tiny(steps=200)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of one process."""
+    results: dict[str, Any] = reproduce(ITEM, tmp_path_factory.mktemp("alone"))["results"]
+    return results
+
+
+def any_has_metrics(out: Path) -> bool:
+    return any(has_metrics(run) for run in out.glob("runs/*"))
+
+
+def test_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, Any]) -> None:
+    with one_is_killed(lambda: any_has_metrics(tmp_path), lambda: [p.pid for p in active_children() if p.pid]):
+        together = reproduce(ITEM, tmp_path, in_processes(2))
+    assert together["results"] == pytest.approx(expected)
+
+
+def test_ray_with_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, Any]) -> None:
+    ray = pytest.importorskip("ray")
+
+    def workers() -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if "ray::_files_of" in command_of(pid)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            with one_is_killed(lambda: any_has_metrics(tmp_path), workers):
+                together = reproduce(ITEM, tmp_path, on_ray(None))
+        finally:
+            ray.shutdown()
+    assert together["results"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_parent_is_killed_and_called_again(workers: int, tmp_path: Path, expected: dict[str, Any]) -> None:
+    """Its workers end with it."""
+    command = [sys.executable, "-m", "tests.helpers.command_with_tiny", "reproduce", "tiny", "--out", str(tmp_path)]
+    with running([*command, "--workers", str(workers)], cwd=ROOT) as process:
+        wait_until(lambda: any_has_metrics(tmp_path), process=process)
+        children = descendants(process.pid)
+        process.kill()
+    assert bool(children) == (workers > 1)
+    wait_until(lambda: not any("spawn_main" in command_of(pid) for pid in children), seconds=20)
+    results = reproduce(ITEM, tmp_path)["results"]
+    assert results == (expected if workers == 1 else pytest.approx(expected))  # workers have other numbers of threads

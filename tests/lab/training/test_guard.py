@@ -1,0 +1,46 @@
+"""The guard: runs that diverge end with a reason."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bipolar.lab.training.guard import Guard
+from bipolar.lab.training.text import TextTask, train_text
+from tests.helpers.text_runs import metrics, text_config
+
+
+def test_the_three_reasons() -> None:
+    def after(losses: list[float]) -> str | None:
+        guard = Guard(uniform=5.0, patience=50)
+        for step, loss in enumerate(losses, 1):
+            found = guard.check(step, loss)
+            if found:
+                return f"{found.step}: {found.reason}"
+        return None
+
+    assert after([4.0] * 100) is None
+    assert after([6.0] * 49 + [1.0] * 51) == "50: the loss is no better than a uniform guess after 50 steps"
+    assert after([4.0, float("nan")]) == "2: the loss is not finite"
+    assert after([4.0, 51.0]) == "2: the loss is more than 10 times that of a uniform guess"
+
+
+def test_a_run_that_diverges_ends_cleanly(corpus: Path, tmp_path: Path) -> None:
+    result = train_text(text_config(corpus, tmp_path / "run", lr=100.0, max_steps=400, patience=300))
+    assert result["status"] == "did not converge"
+    assert result["reason"].startswith("the loss is")
+    assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "did not converge"
+    assert metrics(tmp_path / "run")[-1]["step"] == result["step"]
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_an_evaluation_that_is_not_finite(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    original = TextTask.evaluate
+    monkeypatch.setattr(TextTask, "evaluate", lambda t, s: math.nan if s == split else original(t, s))
+    result = train_text(text_config(corpus, tmp_path / "run", max_steps=5))
+    assert result["status"] == "did not converge"
+    assert result["reason"] == f"the loss is not finite ({split}_bpc)"
+    assert json.loads((tmp_path / "run/result.json").read_text()) == result
