@@ -1,4 +1,4 @@
-"""Which activation follows a layer: told from the torch function that first takes the layer's output."""
+"""The activation that follows a layer, told from the torch function that first takes the layer's output."""
 
 from collections.abc import Callable
 from typing import Any
