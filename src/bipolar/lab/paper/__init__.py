@@ -2,6 +2,7 @@
 
 from bipolar.lab.paper import (
     aliasing,
+    divergence,
     dropout,
     figure1,
     figure2,
@@ -26,6 +27,7 @@ ITEMS: dict[str, Item] = {
         figure1.ITEM,
         figure2.ITEM,
         symmetry.ITEM,
+        divergence.ITEM,
         figure4.ITEM,
         table1.ITEM,
         table2.ITEM,
