@@ -6,6 +6,7 @@ from torch import nn
 
 import bipolar
 from bipolar.lab.paper import figure2
+from bipolar.lab.reproduce.verdicts import Evidence
 
 
 @pytest.fixture(scope="module")
@@ -56,4 +57,38 @@ def test_it_is_the_system_of_the_caption() -> None:
 def test_the_panels(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure2, "ITERATIONS", 12)
     axes = figure2.draw([small]).axes
-    assert [panel.get_ylabel() for panel in axes] == ["mean", "variance", "mean", "second moment"]
+    average, median = "average of the systems", "median of the systems"
+    assert [panel.get_ylabel() for panel in axes] == [
+        *(f"mean, {average}", f"variance, {average}", f"variance, {median}"),
+        *(f"mean, {average}", f"second moment, {average}", f"second moment, {median}"),
+    ]
+
+
+def test_medians_are_those_of_single_systems() -> None:
+    generator = torch.Generator().manual_seed(6)
+    x, weight = torch.randn(3, 32, generator=generator), torch.randn(3, 32, 32, generator=generator)
+    together = figure2.iterate(nn.ReLU(), x, weight, "variance")
+    alone = [figure2.iterate(nn.ReLU(), x[i : i + 1], weight[i : i + 1], "variance") for i in range(3)]
+    for statistic in figure2.STATISTICS:
+        values = torch.tensor([curves[statistic] for curves in alone])
+        expected = {statistic: values.mean(dim=0), f"median_{statistic}": values.median(dim=0).values}
+        for key, curve in expected.items():
+            torch.testing.assert_close(torch.tensor(together[key]), curve, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("plain", "flipped", "status"),
+    [
+        ((1e5, 1e13), (0.1, 1e8), "reproduced"),
+        ((1e5, 1e8), (0.1, 1e13), "not decided"),
+        ((0.1, 1e8), (1e5, 1e13), "not reproduced"),
+    ],
+)
+def test_growth_in_median_and_average_decides(plain: Any, flipped: Any, status: str) -> None:
+    curves = {
+        f"{prefix}{name}": {"median_second_moment": [ends[0]], "second_moment": [ends[1]]}
+        for name in figure2.NAMES
+        for prefix, ends in (("", plain), ("b", flipped))
+    }
+    evidence = Evidence({"figure2": {"scale": "quick", "complete": True, "results": {"variance": curves}}})
+    assert figure2.CLAIMS[0].verdict(evidence).status == status

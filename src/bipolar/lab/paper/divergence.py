@@ -221,8 +221,8 @@ ITEM = Computation(
         "Stacks of vanilla RNN layers with skips, initialised by LSUV and not trained, fed with random symbols for "
         f"{STEPS} steps. A stack leaves the bounds if the second moment of a layer's state, the mean of its squares, "
         f"is below {LOWEST:g} or above {HIGHEST:g} at the end of a window. LSUV sets the variance of each layer's "
-        "output to 1 with weights W and U of equal magnitude, as in the paper. Equal variances: W h and U x bring equal "
-        "variances instead. Second moment: LSUV sets the mean of the squares to 1."
+        "output to 1 with weights W and U of equal magnitude, as in the paper. Equal variances: W h and U x bring "
+        "equal variances instead. Second moment: LSUV sets the mean of the squares to 1."
     ),
     published={"claim": "with ReLU and ELU activations explode (Text8), with their bipolar variants they do not"},
     draw=draw,
