@@ -28,7 +28,7 @@ LAYERS, BATCHES, SEED = 36, 10, 1
 #: data, units, streams, time steps, learning rate
 SETTINGS = {
     "quick": ("python-docs", 32, 16, 50, 1e-3),
-    "small": ("ptb", 64, 128, 50, 2e-4),
+    "small": ("ptb", 256, 128, 50, 2e-4),
     "paper": ("ptb", 256, 128, 50, 2e-4),
 }
 
