@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
 STACKS = (nn.RNN, nn.LSTM, nn.GRU)
-LAYERS = (*STACKS, *CELLS)
+RECURRENT_LAYERS = (*STACKS, *CELLS)
 
 
 class Part(NamedTuple):

@@ -115,7 +115,7 @@ class SequentialPass(TorchFunctionMode):
             for row in scaler.run(samples):
                 self._add(row)
             return
-        if isinstance(layer, recurrent.LAYERS):
+        if isinstance(layer, recurrent.RECURRENT_LAYERS):
             self._scale_recurrent(name, layer, _input(args, kwargs))
             return
         self._add(LSUVRow(name, _kind(layer)))  # reserves its place in the order of execution
@@ -198,7 +198,7 @@ class SequentialPass(TorchFunctionMode):
             return self.meter(candidate if activation is None else activation(waiting.view(candidate)))
 
         def by_scaling(scale: float) -> float:
-            return measure(_affine(linear, scale, bias))
+            return measure(_scaled(linear, scale, bias))
 
         def by_calling(scale: float) -> float:
             self.weights.set(layer, "weight", weight * scale)
@@ -227,7 +227,7 @@ class SequentialPass(TorchFunctionMode):
                 actual = layer.forward(*waiting.args, **waiting.kwargs)
             output.copy_(actual)
         else:
-            output.copy_(_affine(linear, solution.scale, bias))
+            output.copy_(_scaled(linear, solution.scale, bias))
         self._add(LSUVRow(name, _kind(layer), *solution, at=at))
 
     def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
@@ -243,7 +243,7 @@ class SequentialPass(TorchFunctionMode):
             linear, bias = vertical + balance * horizontal, recurrent.bias(module, part)
 
             def statistic(scale: float, linear: Tensor = linear, bias: Tensor | None = bias) -> float:
-                gates = _affine(linear, scale, bias)
+                gates = _scaled(linear, scale, bias)
                 return self.meter(gates if activation is None else activation(gates))
 
             solution = self._solve(f"{name}.{part.weight_ih}", statistic, vertical, part.input)
@@ -288,7 +288,7 @@ def _kind(layer: nn.Module) -> str:
     return type(layer).__name__.removeprefix("Parametrized")
 
 
-def _affine(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
+def _scaled(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     return linear * scale if bias is None else linear * scale + bias
 
 
