@@ -124,8 +124,5 @@ def _trend(values: list[float]) -> tuple[int, int, float] | None:
         return None
     rise, start, end = best
     pace = (logs[end] - logs[start]) / (end - start)
-    return (
-        (start, end, math.exp(pace))
-        if rise >= math.log(TREND_FACTOR) and abs(pace) >= math.log(TREND_FACTOR_PER_LAYER)
-        else None
-    )
+    strong = rise >= math.log(TREND_FACTOR) and abs(pace) >= math.log(TREND_FACTOR_PER_LAYER)
+    return (start, end, math.exp(pace)) if strong else None

@@ -6,12 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bipolar._rnn.fronts import Front
-from bipolar._rnn.wavefront_plan import Plan
+from bipolar._rnn.wavefront.plan import Front, Plan
 
 
 class Kept(NamedTuple):
-    """The tensors that the forward pass keeps; see :class:`bipolar._rnn.wavefront_forward.Forward`."""
+    """The tensors that the forward pass keeps; see :class:`bipolar._rnn.wavefront.forward.Forward`."""
 
     x: Tensor
     u0: Tensor
