@@ -132,7 +132,7 @@ def test_mapping() -> None:
     assert converted.conversion_report["3"].note == "not in the mapping"
     functional = bipolar.convert(Functional(), activations={"relu": bipolar.BELU}, example=images())
     assert "BELU" in kinds(functional)
-    with pytest.raises(TypeError, match="activations: what is given for '1' made 3, not a module"):
+    with pytest.raises(TypeError, match="activations: the replacement given for '1' made 3, not a module"):
         bipolar.convert(model, activations={nn.ReLU: lambda **_: 3})  # type: ignore[dict-item]
 
 

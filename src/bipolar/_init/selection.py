@@ -1,4 +1,4 @@
-"""The layers that LSUV initialises: chosen by the user, and those of them whose weights have to stay."""
+"""Selection of the layers that LSUV initialises, and the reasons to leave one of them alone."""
 
 import fnmatch
 from collections import defaultdict

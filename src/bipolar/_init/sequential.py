@@ -169,7 +169,7 @@ class SequentialPass(TorchFunctionMode):
                 continue
             for row in [row for row in self.rows.values() if row.name == name or row.name.startswith(f"{name}.weight")]:
                 if row.before is None and not row.note:
-                    # its output was dropped, or used where no torch function shows it, as in TorchScript
+                    # its output was thrown away, or used where no torch function shows it, as in TorchScript
                     if layer in self.start:
                         self.weights.set(layer, "weight", self.start[layer])
                     self._add(replace(row, note="its output was not seen in use"))

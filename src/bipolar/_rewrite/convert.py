@@ -264,7 +264,7 @@ class _Conversion:
         options: dict[str, Any] = {"dim": dim, "pattern": self.pattern}
         made = get_activation(wanted, **options) if isinstance(wanted, str) else wanted(**options)
         if not isinstance(made, nn.Module):
-            raise TypeError(f"activations: what is given for {name!r} made {made!r}, not a module")
+            raise TypeError(f"activations: the replacement given for {name!r} made {made!r}, not a module")
         return made, ""
 
     def _dim_by_place(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Modules in place of activations that a module calls as functions, by a new forward from its traced graph.
+"""Replacement of activations that a module calls as functions, by a new forward from its traced graph.
 
 The module stays an object of its class, with all its attributes.
 """

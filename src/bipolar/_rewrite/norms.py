@@ -63,11 +63,11 @@ class Neighbours:
                 self._makers.setdefault(key, node)
 
     def maker(self, node: Node) -> Node | None:
-        """The node that makes the first tensor that a node takes, if no other takes it."""
+        """The node that makes the first input of a node, if no other node takes it."""
         return self._makers.get(node.inputs[0]) if len(self._takers[node.inputs[0]]) == 1 else None
 
     def taker(self, node: Node) -> Node | None:
-        """The only node that takes what a node makes."""
+        """The node that takes a node's output, if there is only one."""
         takers = self._takers.get(node.outputs[0], [])
         return takers[0] if len(takers) == 1 else None
 

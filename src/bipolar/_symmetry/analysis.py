@@ -117,7 +117,7 @@ def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alte
 
 
 def _sites_to_change(recording: Recording, goal: Goal) -> dict[Site, list[ActivationCall]]:
-    """The activations that are not what they should become; all others require +1."""
+    """The activations that are to change; all others require +1."""
     found: dict[Site, list[ActivationCall]] = {}
     for call in recording.activations:
         if (call.activation.channels is None) == (goal == "bipolar"):

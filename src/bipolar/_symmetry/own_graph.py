@@ -39,7 +39,7 @@ class OwnGraph:
 def own_graph(owner: nn.Module, calls: Sequence[Arguments], count: int) -> OwnGraph:
     """The graph of a module that was called with some arguments, and then called ``count`` activations.
 
-    Raises an :class:`UntraceableError` if the graph would not always compute what the forward does.
+    Raises an :class:`UntraceableError` if the graph and the forward may differ.
     """
     fixed = [_fixed_arguments(owner, arguments) for arguments in calls]
     if any(other != fixed[0] for other in fixed):

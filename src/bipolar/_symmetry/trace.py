@@ -77,7 +77,7 @@ def _pin_output(recording: Recording, output: Any) -> None:
         handed_out = []  # without another output, a state is the result
     for tensor in found:
         if tensor.is_floating_point() and not any(tensor is state for state in handed_out):
-            recording.plus(recording.of(tensor), "it is what the model gives out")
+            recording.plus(recording.of(tensor), "it is an output of the model")
     for initial, unknowns in recording.initial_states:
         if not (handed_out and recording.is_input(initial)):
             units = recording.of(initial)
@@ -165,7 +165,7 @@ class _Tracer(TorchFunctionMode):
         return self._record(_FunctionCall(func, args, kwargs))
 
     def _record(self, call: _FunctionCall) -> Any:
-        """Runs a function, and follows the signs from what it takes to what it makes."""
+        """Runs a function, and follows the signs from its inputs to its outputs."""
         recording, frame = self.recording, self._stack[-1]
         frame.calls += 1
         recording.start_node(call.name, frame.name, call.tensors)
@@ -256,7 +256,7 @@ def _is_an_activation(frame: _Frame, output: Any) -> bool:
 
 
 def _is_known(function: Callable[..., Any]) -> bool:
-    """Whether a function is torch's, this library's or the catalogue's, so that its name tells what it does."""
+    """Whether a function is torch's, this library's or the catalogue's, so that its name identifies it."""
     if of_function(function) is not None:
         return True
     home = getattr(function, "__module__", None) or "torch"

@@ -1,4 +1,4 @@
-"""Sign rules of modules that are followed as a whole, because torch functions do not show what they compute."""
+"""Sign rules of modules that are followed as a whole, because torch functions do not show their computations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
