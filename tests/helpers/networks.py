@@ -329,7 +329,10 @@ NETWORKS: dict[str, NetworkCase] = {
         True,
     ),
     "the output itself": NetworkCase(
-        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()), lambda: torch.randn(5, 4), False, "what the model gives out"
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()),
+        lambda: torch.randn(5, 4),
+        False,
+        "the model's output: its signs must not change",
     ),
     "PReLU": NetworkCase(
         lambda: nn.Sequential(nn.Conv2d(3, 6, 1), nn.PReLU(6), nn.Conv2d(6, 5, 1), nn.PReLU(), *head(5)), images, True

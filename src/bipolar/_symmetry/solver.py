@@ -66,7 +66,7 @@ class Constraints:
         pairs = torch.stack(torch.broadcast_tensors(a, b)).view(2, -1)
         pairs = pairs[:, pairs[0] != pairs[1]].unique(dim=1)
         fixed = (pairs == PLUS).any(0)
-        self.plus(pairs[:, fixed], node, "it meets a tensor from outside the model, whose signs are fixed")
+        self.plus(pairs[:, fixed], node, "it meets a value that comes from outside the model, with a fixed sign")
         if not fixed.all():
             self._equal.append((node, pairs[:, ~fixed]))
 

@@ -77,7 +77,7 @@ def _pin_output(recording: Recording, output: Any) -> None:
         handed_out = []  # without another output, a state is the result
     for tensor in found:
         if tensor.is_floating_point() and not any(tensor is state for state in handed_out):
-            recording.plus(recording.of(tensor), "it is an output of the model")
+            recording.plus(recording.of(tensor), "its signs must not change")
     for initial, unknowns in recording.initial_states:
         if not (handed_out and recording.is_input(initial)):
             units = recording.of(initial)
