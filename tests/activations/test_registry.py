@@ -1,3 +1,5 @@
+"""Activations by name."""
+
 from typing import Any
 
 import pytest
