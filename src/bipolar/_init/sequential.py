@@ -232,21 +232,21 @@ class SequentialPass(TorchFunctionMode):
 
     def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
         activation = recurrent.nonlinearity_of(module) if self.after_activation else None
-        for part in recurrent.parts_of(module, input):
-            names = (part.weight_ih, part.weight_hh)
+        for layer in recurrent.directed_layers(module, input):
+            names = (layer.weight_ih, layer.weight_hh)
             if self.orthogonal:
                 for weight in names:
                     like = self.weights.get(module, weight)
                     self.weights.set(module, weight, self.weights.orthogonal(like, recurrent.gates_of(module)))
-            vertical, horizontal = recurrent.preactivation(module, part, self.weights.generator)
+            vertical, horizontal = recurrent.preactivation(module, layer, self.weights.generator)
             balance = (self.meter(vertical) / max(self.meter(horizontal), 1e-30)) ** 0.5
-            linear, bias = vertical + balance * horizontal, recurrent.bias(module, part)
+            linear, bias = vertical + balance * horizontal, recurrent.bias(module, layer)
 
             def statistic(scale: float, linear: Tensor = linear, bias: Tensor | None = bias) -> float:
                 gates = _scaled(linear, scale, bias)
                 return self.meter(gates if activation is None else activation(gates))
 
-            solution = self._solve(f"{name}.{part.weight_ih}", statistic, vertical, part.input)
+            solution = self._solve(f"{name}.{layer.weight_ih}", statistic, vertical, layer.input)
             for weight, factor in zip(names, (solution.scale, solution.scale * balance), strict=True):
                 self.weights.set(module, weight, self.weights.get(module, weight) * factor)
                 solved = solution._replace(scale=factor)
