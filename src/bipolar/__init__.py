@@ -76,7 +76,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """``bipolar.models``, imported when first asked for: it takes what reads and writes model files along."""
+    """``bipolar.models``, imported at first use, because reading and writing model files needs more packages."""
     if name == "models":
         return importlib.import_module("bipolar.models")
     raise AttributeError(f"module 'bipolar' has no attribute {name!r}")

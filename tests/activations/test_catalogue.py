@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import bipolar
 import bipolar.functional as F
 from bipolar._activations import catalogue, registry
-from bipolar._activations.catalogue import ENTRIES, Entry, always
+from bipolar._activations.catalogue import ENTRIES, CatalogueEntry, always
 from bipolar._activations.kernels import Kernel
 from bipolar._activations.recognition import kernel_of
 from bipolar.models import CharRNN
@@ -22,11 +22,11 @@ MODULE_ARGUMENTS: dict[str, dict[str, Any]] = {"threshold": {"threshold": 0.25, 
 FUNCTION_ARGUMENTS = MODULE_ARGUMENTS | {"prelu": {"weight": torch.tensor([0.25])}}
 
 
-def plain(entry: Entry) -> nn.Module:
+def plain(entry: CatalogueEntry) -> nn.Module:
     return entry.module(**MODULE_ARGUMENTS.get(entry.name, {})).eval()
 
 
-def versions(entry: Entry) -> list[nn.Module]:
+def versions(entry: CatalogueEntry) -> list[nn.Module]:
     """The plain module, and the bipolar one if there is one."""
     return [plain(entry), *([entry.bipolar(dim=-1).eval()] if entry.relu_family() else [])]
 
@@ -48,7 +48,7 @@ class Calling(nn.Module):
         return out
 
 
-def names(entry: Entry) -> None:
+def names(entry: CatalogueEntry) -> None:
     assert type(bipolar.get_activation(entry.name)) is entry.module
     assert registry.name_of(plain(entry)) == entry.name
     assert (entry.bipolar_name in bipolar.list_activations()) == entry.relu_family()
@@ -60,7 +60,7 @@ def names(entry: Entry) -> None:
         assert converted[0].nonlinearity == entry.bipolar_name
 
 
-def conversion_of_modules(entry: Entry) -> None:
+def conversion_of_modules(entry: CatalogueEntry) -> None:
     model, x = between_layers(plain(entry)), torch.randn(5, 6)
     for example in (None, x):
         converted = bipolar.convert(model, example=example)
@@ -69,7 +69,7 @@ def conversion_of_modules(entry: Entry) -> None:
         torch.testing.assert_close(converted(x), model[2](expected))
 
 
-def conversion_of_functions(entry: Entry) -> None:
+def conversion_of_functions(entry: CatalogueEntry) -> None:
     assert entry.function is not None
     model, x = Calling(entry.function, FUNCTION_ARGUMENTS.get(entry.name, {})).eval(), torch.randn(5, 6)
     converted = bipolar.convert(model, example=x)
@@ -83,7 +83,7 @@ def conversion_of_functions(entry: Entry) -> None:
         assert not report.changed
 
 
-def lsuv(entry: Entry) -> None:
+def lsuv(entry: CatalogueEntry) -> None:
     for activation in versions(entry):
         model, x = between_layers(activation), torch.randn(64, 6)
         row = next(iter(bipolar.lsuv_(model, x)))
@@ -92,20 +92,20 @@ def lsuv(entry: Entry) -> None:
         assert model[: 2 if followed else 1](x).var().item() == pytest.approx(1.0, abs=1e-2)
 
 
-def probing(entry: Entry) -> None:
+def probing(entry: CatalogueEntry) -> None:
     for activation in versions(entry):
         layer = bipolar.probe(between_layers(activation), torch.randn(16, 6)).layers[1]
         assert (layer.saturated is not None) == (entry.function is not None and entry.module is not bipolar.CReLU)
 
 
-def symmetry(entry: Entry) -> None:
+def symmetry(entry: CatalogueEntry) -> None:
     """After a bipolar activation, only an odd one keeps the signs."""
     tail = list(between_layers(plain(entry)))[1:]
     model = nn.Sequential(nn.Linear(6, 8), bipolar.BReLU(dim=-1), *tail)
     assert bipolar.symmetry(model, torch.randn(5, 6)).holds == entry.odd()
 
 
-def folding(entry: Entry) -> None:
+def folding(entry: CatalogueEntry) -> None:
     model, x = between_layers(plain(entry)), torch.randn(5, 6)
     unfolded = bipolar.unfold(model, x, strict=True)
     assert isinstance(unfolded[1], entry.bipolar_module or bipolar.Bipolar)
@@ -117,7 +117,7 @@ def folding(entry: Entry) -> None:
         assert torch.equal(other(x), model(x))
 
 
-def stack(entry: Entry) -> None:
+def stack(entry: CatalogueEntry) -> None:
     for activation in versions(entry):
         rnn = bipolar.StackedRNN(4, 6, 5, copy.deepcopy(activation), skip_every=2, dtype=torch.float64).double().eval()
         fast = entry.kernel is not None and not isinstance(activation, bipolar.Bipolar)
@@ -133,7 +133,7 @@ def stack(entry: Entry) -> None:
             torch.testing.assert_close(others, found[0])
 
 
-def kernel(entry: Entry) -> None:
+def kernel(entry: CatalogueEntry) -> None:
     """Forwards and backwards, from the output alone."""
     assert entry.function is not None
     assert entry.kernel is not None
@@ -147,7 +147,7 @@ def kernel(entry: Entry) -> None:
         torch.testing.assert_close(backward(torch.ones_like(y), y.detach().clone(), True), derivative)
 
 
-def facts(entry: Entry) -> None:
+def facts(entry: CatalogueEntry) -> None:
     """The facts are those of the function: parity by its values, unit variance by a gain that gives it."""
     module, x = plain(entry).double(), torch.linspace(-3, 3, 48, dtype=torch.float64).view(-1, 2)
     assert torch.allclose(module(-x), -module(x)) == entry.odd()
@@ -160,7 +160,7 @@ def facts(entry: Entry) -> None:
         assert entry.unit_variance()
 
 
-def kinks(entry: Entry) -> None:
+def kinks(entry: CatalogueEntry) -> None:
     """The integrals are as exact as if they were split all over."""
     everywhere = [i / 4 for i in range(-24, 25)]
     for activation in versions(entry):
@@ -169,16 +169,16 @@ def kinks(entry: Entry) -> None:
             assert bipolar.moments(activation, std) == pytest.approx(expected, abs=1e-6, rel=1e-6)
 
 
-def every(_: Entry) -> bool:
+def every(_: CatalogueEntry) -> bool:
     return True
 
 
-def keeps_shape(entry: Entry) -> bool:
+def keeps_shape(entry: CatalogueEntry) -> bool:
     return entry.module is not bipolar.CReLU
 
 
 #: Which entries have to pass which check.
-CHECKS: dict[Callable[[Entry], None], Callable[[Entry], bool]] = {
+CHECKS: dict[Callable[[CatalogueEntry], None], Callable[[CatalogueEntry], bool]] = {
     names: lambda entry: entry.has_defaults,
     conversion_of_modules: every,
     conversion_of_functions: lambda entry: entry.function is not None and keeps_shape(entry),
@@ -202,7 +202,7 @@ CHECKS: dict[Callable[[Entry], None], Callable[[Entry], bool]] = {
         if applies(entry)
     ],
 )
-def test_every_entry(check: Callable[[Entry], None], entry: Entry) -> None:
+def test_every_entry(check: Callable[[CatalogueEntry], None], entry: CatalogueEntry) -> None:
     check(entry)
 
 
@@ -291,7 +291,7 @@ def scratch_catalogue() -> Iterator[None]:
 def test_a_new_activation_is_one_entry() -> None:
     with pytest.raises(ValueError, match="no activation is called 'squareplus'"):
         bipolar.get_activation("squareplus")
-    entry = Entry("squareplus", Squareplus, squareplus, ("b",), relu_family=always, kernel=squareplus_kernel)
+    entry = CatalogueEntry("squareplus", Squareplus, squareplus, ("b",), relu_family=always, kernel=squareplus_kernel)
     catalogue.add(entry)
     for check, applies in CHECKS.items():
         assert applies(entry)

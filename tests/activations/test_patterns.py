@@ -1,3 +1,5 @@
+"""Patterns of flipped channels."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Activations by name."""
+
 from typing import Any
 
 import pytest
@@ -61,7 +63,7 @@ def test_registering() -> None:
     assert isinstance(bipolar.get_activation("mine"), nn.ReLU)
     not_a_module: Any = int
     bipolar.register_activation("number", not_a_module)
-    with pytest.raises(TypeError, match="name: what is registered as 'number' made 0, not a module"):
+    with pytest.raises(TypeError, match="name: the factory registered as 'number' made 0, not a module"):
         bipolar.get_activation("number")
     with pytest.raises(TypeError, match="factory: expected"):
         bipolar.register_activation("other", 3)

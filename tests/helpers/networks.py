@@ -175,7 +175,7 @@ def head(channels: int) -> list[nn.Module]:
 
 
 @dataclass(frozen=True)
-class Case:
+class NetworkCase:
     """A network, an input for it, and whether its activations, made bipolar, can all be folded away."""
 
     build: Callable[[], nn.Module]
@@ -189,16 +189,16 @@ def images() -> Tensor:
     return torch.randn(IMAGES)
 
 
-CASES: dict[str, Case] = {
-    "perceptron": Case(
+NETWORKS: dict[str, NetworkCase] = {
+    "perceptron": NetworkCase(
         lambda: nn.Sequential(nn.Linear(4, 9), nn.ELU(), nn.Linear(9, 7), nn.SELU(), nn.Linear(7, 2)),
         lambda: torch.randn(5, 4),
         True,
     ),
-    "features last": Case(
+    "features last": NetworkCase(
         lambda: nn.Sequential(nn.Linear(4, 9), nn.SiLU(), nn.Linear(9, 2)), lambda: torch.randn(5, 3, 4), True
     ),
-    "nested, with batch norm and dropout": Case(
+    "nested, with batch norm and dropout": NetworkCase(
         lambda: nn.Sequential(
             nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Sequential(nn.ReLU(), nn.Dropout(0.3))),
             nn.Sequential(nn.Conv2d(6, 5, 3), nn.LeakyReLU(0.2), nn.AvgPool2d(2), *head(5)),
@@ -206,7 +206,7 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "residual": Case(
+    "residual": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 6, 3),
             Residual(nn.ReLU(), nn.Conv2d(6, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 6, 1)),
@@ -217,7 +217,7 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "concatenation": Case(
+    "concatenation": NetworkCase(
         lambda: nn.Sequential(
             Concatenated(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(3, 5, 1), nn.ReLU())),
             nn.Conv2d(9, 6, 3),
@@ -227,7 +227,7 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "a concatenation that an activation sees": Case(
+    "a concatenation that an activation sees": NetworkCase(
         lambda: nn.Sequential(
             Concatenated(nn.Conv2d(3, 3, 1), nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())), nn.ReLU(), *head(7)
         ),
@@ -235,7 +235,7 @@ CASES: dict[str, Case] = {
         False,
         "another pattern",  # channel 0 of the second branch is channel 3 of the whole
     ),
-    "grouped and depthwise": Case(
+    "grouped and depthwise": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 1),
             nn.ReLU(),
@@ -248,7 +248,7 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "transposed": Case(
+    "transposed": NetworkCase(
         lambda: nn.Sequential(
             nn.ConvTranspose2d(3, 6, 2, stride=2),
             nn.ReLU(),
@@ -260,7 +260,7 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "one dimension": Case(
+    "one dimension": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv1d(3, 6, 3),
             nn.CELU(0.5),
@@ -273,24 +273,24 @@ CASES: dict[str, Case] = {
         lambda: torch.randn(2, 3, 9),
         True,
     ),
-    "flattened": Case(
+    "flattened": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5), nn.ReLU(), nn.Linear(5, 2)
         ),
         images,
         True,
     ),
-    "an activation after the flattening": Case(
+    "an activation after the flattening": NetworkCase(
         lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.Flatten(), nn.ReLU(), nn.Linear(216, 2)), images, False, "one sign"
     ),
-    "channel shuffle": Case(
+    "channel shuffle": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 1), nn.ReLU(), nn.ChannelShuffle(2), nn.Conv2d(8, 8, 1, groups=2), nn.ReLU(), *head(8)
         ),
         images,
         True,
     ),
-    "pixel shuffle": Case(
+    "pixel shuffle": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 1), nn.ReLU(), nn.PixelShuffle(2), nn.Conv2d(2, 4, 1), nn.ReLU(), *head(4)
         ),
@@ -298,24 +298,24 @@ CASES: dict[str, Case] = {
         False,
         "one sign",
     ),
-    "max pooling": Case(
+    "max pooling": NetworkCase(
         lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 1), nn.ReLU(), *head(4)),
         images,
         False,
         "2 (max_pool2d): it takes a maximum",
     ),
-    "LayerNorm": Case(
+    "LayerNorm": NetworkCase(
         lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)),
         lambda: torch.randn(5, 4),
         False,
         "2 (layer_norm): it takes a mean over channels",
     ),
-    "RMSNorm": Case(
+    "RMSNorm": NetworkCase(
         lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.RMSNorm(8), nn.Linear(8, 2)),
         lambda: torch.randn(5, 4),
         True,
     ),
-    "instance norm": Case(
+    "instance norm": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 1),
             nn.InstanceNorm2d(8, affine=True),
@@ -328,42 +328,45 @@ CASES: dict[str, Case] = {
         images,
         True,
     ),
-    "the output itself": Case(
-        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()), lambda: torch.randn(5, 4), False, "what the model gives out"
+    "the output itself": NetworkCase(
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()),
+        lambda: torch.randn(5, 4),
+        False,
+        "the model's output: its signs must not change",
     ),
-    "PReLU": Case(
+    "PReLU": NetworkCase(
         lambda: nn.Sequential(nn.Conv2d(3, 6, 1), nn.PReLU(6), nn.Conv2d(6, 5, 1), nn.PReLU(), *head(5)), images, True
     ),
-    "between odd activations": Case(
+    "between odd activations": NetworkCase(
         lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Softsign(), nn.Linear(8, 2)),
         lambda: torch.randn(5, 4),
         True,
     ),
-    "padded shortcut": Case(
+    "padded shortcut": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 4, 1), nn.ReLU(), nn.ConstantPad3d((0, 0, 0, 0, 0, 3), 0.0), nn.ReLU(), *head(7)
         ),
         images,
         True,
     ),
-    "squeeze and excitation": Case(
+    "squeeze and excitation": NetworkCase(
         lambda: nn.Sequential(
             nn.Conv2d(3, 6, 1), nn.ReLU(), SqueezeExcitation(6), nn.Conv2d(6, 4, 1), nn.ReLU(), *head(4)
         ),
         images,
         True,
     ),
-    "one activation for all": Case(SharedActivation, images, True),
-    "functions": Case(Functional, images, True),
-    "tied weights": Case(Tied, lambda: torch.randint(11, (3, 5)), True),
-    "features last, after a permutation": Case(ChannelsLast, images, True),
-    "batch norm before each activation": Case(lambda: NormResNet(in_channels=3), images, True),
+    "one activation for all": NetworkCase(SharedActivation, images, True),
+    "functions": NetworkCase(Functional, images, True),
+    "tied weights": NetworkCase(Tied, lambda: torch.randint(11, (3, 5)), True),
+    "features last, after a permutation": NetworkCase(ChannelsLast, images, True),
+    "batch norm before each activation": NetworkCase(lambda: NormResNet(in_channels=3), images, True),
 }
 
 
 def converted(name: str, pattern: Pattern = "alternate") -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
-    case = CASES[name]
+    case = NETWORKS[name]
     example = case.example()
     return bipolar.convert(case.build(), example=example, pattern=pattern).eval(), example
 

@@ -9,7 +9,7 @@ import torch.nn.functional as tF
 from torch import Tensor, nn
 
 import bipolar
-from tests.helpers.networks import CASES, Functional, images, kinds
+from tests.helpers.networks import NETWORKS, Functional, images, kinds
 
 FAMILY = (
     (nn.ReLU(inplace=True), "BReLU(dim=1, inplace=True)"),
@@ -92,7 +92,7 @@ def test_by_tracing_it_finds_channels_in_an_unusual_place() -> None:
             return out
 
     assert bipolar.convert(Transposed(), example=torch.randn(2, 5, 4)).act.dim == 0
-    assert bipolar.convert(CASES["features last, after a permutation"].build(), example=images()).act.dim == -1
+    assert bipolar.convert(NETWORKS["features last, after a permutation"].build(), example=images()).act.dim == -1
 
 
 def test_an_activation_whose_channels_move_is_left() -> None:
@@ -132,7 +132,7 @@ def test_mapping() -> None:
     assert converted.conversion_report["3"].note == "not in the mapping"
     functional = bipolar.convert(Functional(), activations={"relu": bipolar.BELU}, example=images())
     assert "BELU" in kinds(functional)
-    with pytest.raises(TypeError, match="activations: what is given for '1' made 3, not a module"):
+    with pytest.raises(TypeError, match="activations: the replacement given for '1' made 3, not a module"):
         bipolar.convert(model, activations={nn.ReLU: lambda **_: 3})  # type: ignore[dict-item]
 
 
@@ -161,12 +161,12 @@ def test_a_stacked_rnn() -> None:
     assert torch.equal(converted["rnn"](x)[0], expected(x)[0])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_converted_trains(name: str) -> None:
     """Forward runs, lsuv_ brings the layers to unit variance, and a few steps reduce the loss."""
     torch.manual_seed(0)
-    example = CASES[name].example()
-    model = bipolar.convert(CASES[name].build(), example=example)
+    example = NETWORKS[name].example()
+    model = bipolar.convert(NETWORKS[name].build(), example=example)
     changed = [row for row in model.conversion_report.changed if "B" in row.after]
     assert changed
     report = bipolar.lsuv_(model, example)

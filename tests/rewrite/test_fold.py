@@ -16,24 +16,24 @@ from bipolar._activations.patterns import PATTERNS, Pattern
 from bipolar._rewrite.fold import SignedRNN
 from bipolar.models import CharRNN, OrientedResponseNet, WideResNet
 from tests.helpers.folding import bipolar_modules
-from tests.helpers.networks import CASES, Residual, converted, head
+from tests.helpers.networks import NETWORKS, Residual, converted, head
 
 EXACT = (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_fold_computes_the_same_with_plain_activations(name: str, pattern: Pattern) -> None:
     model, example = converted(name, pattern)
     plain = bipolar.fold(model, example)
     report = plain.fold_report
     expected, found = model(example), plain.eval()(example)
-    kinds = [type(m) for m in CASES[name].build().modules()]
+    kinds = [type(m) for m in NETWORKS[name].build().modules()]
     if all(kind in EXACT for kind in kinds if kind.__module__ == "torch.nn.modules.activation"):
         assert torch.equal(expected, found)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     if pattern == "alternate":
-        assert report.holds == CASES[name].holds, report
+        assert report.holds == NETWORKS[name].holds, report
     stay = [name for name, reason in report.activations.items() if reason]
     assert bipolar_modules(plain) == [
         m for m in bipolar_modules(model) if m.removesuffix(".activation") in stay or m in stay
@@ -41,11 +41,11 @@ def test_fold_computes_the_same_with_plain_activations(name: str, pattern: Patte
     assert stay or report.holds
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.holds])
+@pytest.mark.parametrize("name", [name for name, case in NETWORKS.items() if case.holds])
 def test_unfold_goes_back(name: str) -> None:
     torch.manual_seed(0)
-    example = CASES[name].example()
-    plain = CASES[name].build().eval()
+    example = NETWORKS[name].example()
+    plain = NETWORKS[name].build().eval()
     model = bipolar.unfold(plain, example, strict=True)
     assert bipolar_modules(model)
     torch.testing.assert_close(model.eval()(example), plain(example), atol=1e-6, rtol=1e-6)

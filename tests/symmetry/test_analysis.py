@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 import bipolar
 from tests.helpers.folding import BATCH, assert_folds
-from tests.helpers.networks import CASES, converted
+from tests.helpers.networks import NETWORKS, converted
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.holds])
+@pytest.mark.parametrize("name", [name for name, case in NETWORKS.items() if not case.holds])
 def test_what_breaks_the_symmetry_is_named(name: str) -> None:
     model, example = converted(name)
     report = bipolar.symmetry(model, example)
     assert not report.holds
-    assert CASES[name].because in report.summary()
+    assert NETWORKS[name].because in report.summary()
     assert report.broken_by
     with pytest.raises(bipolar.FoldingError, match=r"broken for \d of \d activation"):
         bipolar.fold(model, example, strict=True)

@@ -82,7 +82,7 @@ class StillSame(Same):
 def test_a_module_registers_its_own_rule(kind: type[Same], monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(), kind(), nn.Linear(8, 2))
     assert "it takes a maximum" in bipolar.symmetry(model, BATCH).summary()
-    monkeypatch.setattr(modules, "_RULES", dict(modules._RULES))
+    monkeypatch.setattr(modules, "_MODULE_RULES", dict(modules._MODULE_RULES))
 
     @modules.sign_rule(Same)
     def keep(recording: Recording, module: Same, given: Sequence[Tensor], output: Tensor) -> None:

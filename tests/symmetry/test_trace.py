@@ -65,7 +65,7 @@ def test_modules_that_are_more_than_an_activation() -> None:
 
 def test_outputs_within_anything() -> None:
     model = Net(lambda n, x: types.SimpleNamespace(hidden=[n.act(n.a(x))], logits=n.out(n.act(n.a(x)))))
-    assert "gives out" in bipolar.symmetry(model, BATCH).summary()
+    assert "the model's output: its signs must not change" in bipolar.symmetry(model, BATCH).summary()
     plain = bipolar.fold(model, BATCH)
     assert torch.equal(plain(BATCH).hidden[0], model(BATCH).hidden[0])
 

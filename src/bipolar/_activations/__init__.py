@@ -1,0 +1,1 @@
+"""Activations: the catalogue, modules, kernels, sign patterns, moments and gains."""

@@ -33,7 +33,7 @@ def at_zero(**_: Any) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One activation, plain and bipolar.
 
     Facts that may depend on the options, such as the bounds of a hardtanh, are functions of them by keyword.
@@ -88,12 +88,12 @@ class Entry:
 
 
 #: All entries by name.
-ENTRIES: dict[str, Entry] = {}
-_BY_CLASS: dict[type, Entry] = {}
-_BY_FUNCTION: dict[Any, Entry] = {}
+ENTRIES: dict[str, CatalogueEntry] = {}
+_BY_CLASS: dict[type, CatalogueEntry] = {}
+_BY_FUNCTION: dict[Any, CatalogueEntry] = {}
 
 
-def add(entry: Entry) -> None:
+def add(entry: CatalogueEntry) -> None:
     """Puts an entry into the catalogue."""
     ENTRIES[entry.name] = entry
     for kind in (entry.module, entry.bipolar_module):
@@ -106,22 +106,22 @@ def add(entry: Entry) -> None:
             _BY_FUNCTION[function] = entry
 
 
-def of_class(kind: type) -> Entry | None:
+def of_class(kind: type) -> CatalogueEntry | None:
     """The entry whose plain or bipolar module has exactly this class."""
     return _BY_CLASS.get(kind)
 
 
-def of_function(function: Any) -> Entry | None:
+def of_function(function: Any) -> CatalogueEntry | None:
     """The entry of a function, plain or bipolar, or of a method of tensors."""
     return _BY_FUNCTION.get(function) if isinstance(function, Hashable) else None
 
 
-def of_plain_name(name: str) -> Entry | None:
+def of_plain_name(name: str) -> CatalogueEntry | None:
     """The entry of a plain function by its name, with an underscore at the end if it works in place."""
     return ENTRIES.get(name.removesuffix("_"))
 
 
-def of_bipolar_name(name: str) -> Entry | None:
+def of_bipolar_name(name: str) -> CatalogueEntry | None:
     """The entry of a bipolar function by its name."""
     entry = ENTRIES.get(name[1:]) if name.startswith("b") else None
     return None if entry is None or entry.bipolar_function is None else entry
@@ -144,7 +144,7 @@ def _is_wide(min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> bool:
 
 
 for _entry in (
-    Entry(
+    CatalogueEntry(
         "celu",
         nn.CELU,
         tF.celu,
@@ -154,7 +154,7 @@ for _entry in (
         relu_family=always,
         kernel=lambda alpha=1.0, **_: kernels.fast_elu(alpha, 1.0, 1.0 / alpha),
     ),
-    Entry(
+    CatalogueEntry(
         "elu",
         nn.ELU,
         tF.elu,
@@ -164,9 +164,11 @@ for _entry in (
         relu_family=always,
         kernel=lambda alpha=1.0, **_: kernels.fast_elu(alpha),
     ),
-    Entry("gelu", nn.GELU, tF.gelu, ("approximate",), modules.BGELU, F.bgelu, relu_family=always),
-    Entry("hardswish", nn.Hardswish, tF.hardswish, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 3.0)),
-    Entry(
+    CatalogueEntry("gelu", nn.GELU, tF.gelu, ("approximate",), modules.BGELU, F.bgelu, relu_family=always),
+    CatalogueEntry(
+        "hardswish", nn.Hardswish, tF.hardswish, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 3.0)
+    ),
+    CatalogueEntry(
         "leaky_relu",
         nn.LeakyReLU,
         tF.leaky_relu,
@@ -176,9 +178,9 @@ for _entry in (
         relu_family=always,
         kernel=lambda negative_slope=0.01, **_: kernels.leaky_relu(negative_slope),
     ),
-    Entry("mish", nn.Mish, tF.mish, ("inplace",), relu_family=always),
-    Entry("prelu", nn.PReLU, tF.prelu, ("weight",), modules.BPReLU, F.bprelu, relu_family=always),
-    Entry(
+    CatalogueEntry("mish", nn.Mish, tF.mish, ("inplace",), relu_family=always),
+    CatalogueEntry("prelu", nn.PReLU, tF.prelu, ("weight",), modules.BPReLU, F.bprelu, relu_family=always),
+    CatalogueEntry(
         "relu",
         nn.ReLU,
         tF.relu,
@@ -188,8 +190,8 @@ for _entry in (
         relu_family=always,
         kernel=lambda **_: kernels.relu(),
     ),
-    Entry("relu6", nn.ReLU6, tF.relu6, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 6.0)),
-    Entry(
+    CatalogueEntry("relu6", nn.ReLU6, tF.relu6, ("inplace",), relu_family=always, kinks=lambda **_: (0.0, 6.0)),
+    CatalogueEntry(
         "rrelu",
         nn.RReLU,
         tF.rrelu,
@@ -198,7 +200,7 @@ for _entry in (
         F.brrelu,
         relu_family=always,
     ),
-    Entry(
+    CatalogueEntry(
         "selu",
         nn.SELU,
         tF.selu,
@@ -208,12 +210,12 @@ for _entry in (
         relu_family=always,
         kernel=lambda **_: kernels.fast_elu(F.SELU_ALPHA, F.SELU_SCALE),
     ),
-    Entry("silu", nn.SiLU, tF.silu, ("inplace",), modules.BSiLU, F.bsilu, relu_family=always),
-    Entry(
+    CatalogueEntry("silu", nn.SiLU, tF.silu, ("inplace",), modules.BSiLU, F.bsilu, relu_family=always),
+    CatalogueEntry(
         "softplus", nn.Softplus, tF.softplus, ("beta", "threshold"), modules.BSoftplus, F.bsoftplus, relu_family=always
     ),
     # of the family, odd or neither, depending on the bounds
-    Entry(
+    CatalogueEntry(
         "hardtanh",
         nn.Hardtanh,
         tF.hardtanh,
@@ -224,17 +226,19 @@ for _entry in (
         kinks=lambda min_val=-1.0, max_val=1.0, **_: (min_val, max_val),
     ),
     # odd: the bipolar version is the same function
-    Entry("hardshrink", nn.Hardshrink, tF.hardshrink, ("lambd",), odd=always, kinks=_at_lambda),
-    Entry("identity", nn.Identity, None, odd=always),
-    Entry("softshrink", nn.Softshrink, tF.softshrink, ("lambd",), odd=always, kinks=_at_lambda),
-    Entry("softsign", nn.Softsign, tF.softsign, odd=always, unit_variance=never),
-    Entry("tanh", nn.Tanh, torch.tanh, odd=always, unit_variance=never, kernel=lambda **_: kernels.tanh()),
-    Entry("tanhshrink", nn.Tanhshrink, tF.tanhshrink, odd=always),
+    CatalogueEntry("hardshrink", nn.Hardshrink, tF.hardshrink, ("lambd",), odd=always, kinks=_at_lambda),
+    CatalogueEntry("identity", nn.Identity, None, odd=always),
+    CatalogueEntry("softshrink", nn.Softshrink, tF.softshrink, ("lambd",), odd=always, kinks=_at_lambda),
+    CatalogueEntry("softsign", nn.Softsign, tF.softsign, odd=always, unit_variance=never),
+    CatalogueEntry("tanh", nn.Tanh, torch.tanh, odd=always, unit_variance=never, kernel=lambda **_: kernels.tanh()),
+    CatalogueEntry("tanhshrink", nn.Tanhshrink, tF.tanhshrink, odd=always),
     # neither odd nor of the family
-    Entry("hardsigmoid", nn.Hardsigmoid, tF.hardsigmoid, ("inplace",), unit_variance=never, kinks=lambda **_: (3.0,)),
-    Entry("logsigmoid", nn.LogSigmoid, tF.logsigmoid),
-    Entry("sigmoid", nn.Sigmoid, torch.sigmoid, unit_variance=never),
-    Entry(
+    CatalogueEntry(
+        "hardsigmoid", nn.Hardsigmoid, tF.hardsigmoid, ("inplace",), unit_variance=never, kinks=lambda **_: (3.0,)
+    ),
+    CatalogueEntry("logsigmoid", nn.LogSigmoid, tF.logsigmoid),
+    CatalogueEntry("sigmoid", nn.Sigmoid, torch.sigmoid, unit_variance=never),
+    CatalogueEntry(
         "threshold",
         nn.Threshold,
         tF.threshold,
@@ -243,7 +247,7 @@ for _entry in (
         has_defaults=False,
     ),
     # relatives, which mix channels
-    Entry("crelu", relatives.CReLU, F.crelu, ("f",)),
-    Entry("oplu", relatives.OPLU, F.oplu),
+    CatalogueEntry("crelu", relatives.CReLU, F.crelu, ("f",)),
+    CatalogueEntry("oplu", relatives.OPLU, F.oplu),
 ):
     add(_entry)

@@ -29,8 +29,8 @@ class Elementwise(nn.Module):
 
 
 @dataclass(frozen=True)
-class Twin:
-    """One of two versions of an activation: plain, or bipolar with its channel dimension and pattern.
+class RecognisedActivation:
+    """An activation with its options: plain, or bipolar with its channel dimension and pattern.
 
     ``name`` is that of the plain function. ``f`` is set for a :class:`~bipolar.Bipolar`: the function inside.
     """
@@ -66,7 +66,7 @@ class Twin:
             options["inplace"] = inplace
         return make(**options, dim=dim, pattern=pattern)
 
-    def out_of_place(self) -> "Twin":
+    def out_of_place(self) -> "RecognisedActivation":
         return replace(self, options=self.options | {"inplace": False})
 
     @property
@@ -86,13 +86,13 @@ class Twin:
         return entry is not None and not {"weight", "training"}.isdisjoint(entry.arguments)
 
 
-def twin_of_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Twin | None:
+def recognise_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecognisedActivation | None:
     """The activation that a function of torch or of this library computes, if it has a bipolar version."""
     if function == "bipolar":
         values = dict(zip(("f", "input", "dim", "pattern"), args, strict=False)) | kwargs
         f = values["f"]
         name = getattr(f, "__name__", type(f).__name__)
-        return Twin(name, {}, (values.get("dim", 1), values.get("pattern", "alternate")), f)
+        return RecognisedActivation(name, {}, (values.get("dim", 1), values.get("pattern", "alternate")), f)
     entry, channels = catalogue.of_plain_name(function), None
     if entry is None:
         entry = catalogue.of_bipolar_name(function)
@@ -103,18 +103,18 @@ def twin_of_call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     options.pop("training", None)
     if function.endswith("_"):
         options["inplace"] = True
-    return Twin(entry.name, options, channels) if entry.relu_family(**options) else None
+    return RecognisedActivation(entry.name, options, channels) if entry.relu_family(**options) else None
 
 
-def twin_of_module(module: nn.Module) -> Twin | None:
+def recognise_module(module: nn.Module) -> RecognisedActivation | None:
     """The activation that a module is, if it has a bipolar version; classes derived from others' are unknown."""
     if isinstance(module, Bipolar):
-        return Twin(type(module.f).__name__, {}, (module.dim, module.pattern), module.f)
+        return RecognisedActivation(type(module.f).__name__, {}, (module.dim, module.pattern), module.f)
     entry = catalogue.of_class(type(module))
     if entry is None or not entry.relu_family(**(options := entry.options_of_module(module))):
         return None
     channels = (module.dim, module.pattern) if isinstance(module, ChannelActivation) else None
-    return Twin(entry.name, options, channels)
+    return RecognisedActivation(entry.name, options, channels)
 
 
 def kernel_of(activation: Any) -> Kernel | None:

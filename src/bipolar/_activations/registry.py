@@ -46,7 +46,7 @@ def get_activation(name: str, **kwargs: Any) -> nn.Module:
         raise ValueError(f"name: no activation is called {name!r}; {hint}")
     activation = factory(**kwargs)
     if not isinstance(activation, nn.Module):
-        raise TypeError(f"name: what is registered as {name!r} made {activation!r}, not a module")
+        raise TypeError(f"name: the factory registered as {name!r} made {activation!r}, not a module")
     return activation
 
 
@@ -93,7 +93,7 @@ def list_activations() -> list[str]:
 def name_of(activation: nn.Module) -> str | None:
     """The name under which an activation with its default options is known, if it is one; else None.
 
-    Where the channels are and which are flipped does not count: whoever asks by name says so beside it.
+    Channel dimension and pattern do not count: they are given beside the name.
     """
     for name, factory in _factories().items():
         if factory is type(activation):

@@ -1,0 +1,1 @@
+"""Initialisation: LSUV for any model and for the recurrent stack, and mirrored weights."""

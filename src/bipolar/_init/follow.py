@@ -1,4 +1,4 @@
-"""The activation that follows a layer, told from the torch function that first takes the layer's output."""
+"""Recognition of the activation after a layer, from the first torch function that takes the layer's output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +63,7 @@ def is_reshape(func: Callable[..., Any]) -> bool:
 
 
 def shares_memory(result: Tensor, tensor: Tensor) -> bool:
-    """Whether a reshaped tensor shows all of another, and will show what is written there."""
+    """Whether a reshaped tensor is a view of all of another, so that later changes show in both."""
     return result.data_ptr() == tensor.data_ptr() and result.numel() == tensor.numel()
 
 
@@ -97,7 +97,7 @@ def as_function(
 
 
 def is_unbounded(f: Callable[[Tensor], Tensor], channels: int = 1, like: Tensor | None = None) -> bool:
-    """Whether a function of anyone's goes beyond all bounds, judged by two points."""
+    """Whether a function that is not in the catalogue is unbounded, judged by two points."""
     points = torch.tensor([[-1e6], [1e6]]).repeat(1, channels)
     with torch.no_grad():
         return bool(f(points if like is None else points.to(like)).abs().max() > 1e3)

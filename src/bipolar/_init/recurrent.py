@@ -16,10 +16,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
 STACKS = (nn.RNN, nn.LSTM, nn.GRU)
-LAYERS = (*STACKS, *CELLS)
+RECURRENT_LAYERS = (*STACKS, *CELLS)
 
 
-class Part(NamedTuple):
+class DirectedLayer(NamedTuple):
     """One layer in one direction: the names of its parameters, and its input."""
 
     weight_ih: str
@@ -40,32 +40,32 @@ def nonlinearity_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
     return tF.relu if getattr(module, "nonlinearity", None) == "relu" else None
 
 
-def parts_of(module: nn.Module, x: Any) -> Iterator[Part]:
+def directed_layers(module: nn.Module, x: Any) -> Iterator[DirectedLayer]:
     """The layers from the lowest up; the input of each is computed with the weights that those below have by then."""
     if isinstance(module, CELLS):
         biases = ("bias_ih", "bias_hh") if module.bias else ()
-        yield Part("weight_ih", "weight_hh", biases, _rows(x))
+        yield DirectedLayer("weight_ih", "weight_hh", biases, _rows(x))
         return
     module = cast(nn.RNNBase, module)
     for layer in range(module.num_layers):
         suffixes = [f"_l{layer}{direction}" for direction in ("", "_reverse")[: 1 + module.bidirectional]]
         for suffix in suffixes:
             biases = (f"bias_ih{suffix}", f"bias_hh{suffix}") if module.bias else ()
-            yield Part(f"weight_ih{suffix}", f"weight_hh{suffix}", biases, _rows(x))
+            yield DirectedLayer(f"weight_ih{suffix}", f"weight_hh{suffix}", biases, _rows(x))
         if layer + 1 < module.num_layers:
             x = _run_layer(module, layer, suffixes, x)
 
 
-def preactivation(module: nn.Module, part: Part, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+def preactivation(module: nn.Module, layer: DirectedLayer, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """W_ih x and W_hh h, for as many random states as there are inputs."""
-    weight_ih, weight_hh = getattr(module, part.weight_ih), getattr(module, part.weight_hh)
-    device = generator.device if generator is not None else part.input.device
-    state = torch.randn(len(part.input), weight_hh.size(1), generator=generator, device=device).to(part.input)
-    return part.input @ weight_ih.mT, state @ weight_hh.mT
+    weight_ih, weight_hh = getattr(module, layer.weight_ih), getattr(module, layer.weight_hh)
+    device = generator.device if generator is not None else layer.input.device
+    state = torch.randn(len(layer.input), weight_hh.size(1), generator=generator, device=device).to(layer.input)
+    return layer.input @ weight_ih.mT, state @ weight_hh.mT
 
 
-def bias(module: nn.Module, part: Part) -> Tensor | None:
-    return getattr(module, part.biases[0]) + getattr(module, part.biases[1]) if part.biases else None
+def bias(module: nn.Module, layer: DirectedLayer) -> Tensor | None:
+    return getattr(module, layer.biases[0]) + getattr(module, layer.biases[1]) if layer.biases else None
 
 
 def _rows(input: Tensor | PackedSequence) -> Tensor:

@@ -1,4 +1,4 @@
-"""The layers that LSUV initialises: chosen by the user, and those of them whose weights have to stay."""
+"""Selection of the layers that LSUV initialises, and the reasons to leave one of them alone."""
 
 import fnmatch
 from collections import defaultdict
@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from bipolar._init import recurrent
 from bipolar._rnn.stack import StackedRNN
 
-RECURRENT = (*recurrent.LAYERS, StackedRNN)
+RECURRENT = (*recurrent.RECURRENT_LAYERS, StackedRNN)
 
 LAYERS = (
     nn.Linear,
@@ -73,14 +73,14 @@ def left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Module
                 owners[id(parameter)].append(name)
     notes: dict[nn.Module, str] = {}
     for layer in layers:
-        for name in _weights_of(layer):
+        for name in _weight_names(layer):
             note = _reason(layer, name, owners)
             if note:
                 notes[layer] = note
     return notes
 
 
-def _weights_of(layer: nn.Module) -> Iterator[str]:
+def _weight_names(layer: nn.Module) -> Iterator[str]:
     """The names of the weights, parametrised ones last."""
     if not isinstance(layer, RECURRENT):
         yield "weight"

@@ -115,7 +115,7 @@ class SequentialPass(TorchFunctionMode):
             for row in scaler.run(samples):
                 self._add(row)
             return
-        if isinstance(layer, recurrent.LAYERS):
+        if isinstance(layer, recurrent.RECURRENT_LAYERS):
             self._scale_recurrent(name, layer, _input(args, kwargs))
             return
         self._add(LSUVRow(name, _kind(layer)))  # reserves its place in the order of execution
@@ -169,7 +169,7 @@ class SequentialPass(TorchFunctionMode):
                 continue
             for row in [row for row in self.rows.values() if row.name == name or row.name.startswith(f"{name}.weight")]:
                 if row.before is None and not row.note:
-                    # its output was dropped, or used where no torch function shows it, as in TorchScript
+                    # its output was thrown away, or used where no torch function shows it, as in TorchScript
                     if layer in self.start:
                         self.weights.set(layer, "weight", self.start[layer])
                     self._add(replace(row, note="its output was not seen in use"))
@@ -198,7 +198,7 @@ class SequentialPass(TorchFunctionMode):
             return self.meter(candidate if activation is None else activation(waiting.view(candidate)))
 
         def by_scaling(scale: float) -> float:
-            return measure(_affine(linear, scale, bias))
+            return measure(_scaled(linear, scale, bias))
 
         def by_calling(scale: float) -> float:
             self.weights.set(layer, "weight", weight * scale)
@@ -227,26 +227,26 @@ class SequentialPass(TorchFunctionMode):
                 actual = layer.forward(*waiting.args, **waiting.kwargs)
             output.copy_(actual)
         else:
-            output.copy_(_affine(linear, solution.scale, bias))
+            output.copy_(_scaled(linear, solution.scale, bias))
         self._add(LSUVRow(name, _kind(layer), *solution, at=at))
 
     def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
         activation = recurrent.nonlinearity_of(module) if self.after_activation else None
-        for part in recurrent.parts_of(module, input):
-            names = (part.weight_ih, part.weight_hh)
+        for layer in recurrent.directed_layers(module, input):
+            names = (layer.weight_ih, layer.weight_hh)
             if self.orthogonal:
                 for weight in names:
                     like = self.weights.get(module, weight)
                     self.weights.set(module, weight, self.weights.orthogonal(like, recurrent.gates_of(module)))
-            vertical, horizontal = recurrent.preactivation(module, part, self.weights.generator)
+            vertical, horizontal = recurrent.preactivation(module, layer, self.weights.generator)
             balance = (self.meter(vertical) / max(self.meter(horizontal), 1e-30)) ** 0.5
-            linear, bias = vertical + balance * horizontal, recurrent.bias(module, part)
+            linear, bias = vertical + balance * horizontal, recurrent.bias(module, layer)
 
             def statistic(scale: float, linear: Tensor = linear, bias: Tensor | None = bias) -> float:
-                gates = _affine(linear, scale, bias)
+                gates = _scaled(linear, scale, bias)
                 return self.meter(gates if activation is None else activation(gates))
 
-            solution = self._solve(f"{name}.{part.weight_ih}", statistic, vertical, part.input)
+            solution = self._solve(f"{name}.{layer.weight_ih}", statistic, vertical, layer.input)
             for weight, factor in zip(names, (solution.scale, solution.scale * balance), strict=True):
                 self.weights.set(module, weight, self.weights.get(module, weight) * factor)
                 solved = solution._replace(scale=factor)
@@ -288,7 +288,7 @@ def _kind(layer: nn.Module) -> str:
     return type(layer).__name__.removeprefix("Parametrized")
 
 
-def _affine(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
+def _scaled(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     return linear * scale if bias is None else linear * scale + bias
 
 

@@ -98,7 +98,7 @@ def lsuv_rnn_(
     return LSUVReport(target, "activation", rows)
 
 
-class _Layer(NamedTuple):
+class _ScalableLayer(NamedTuple):
     """One layer in one time step, as a function of the scale of its weights."""
 
     activation: Callable[[Tensor], Tensor]
@@ -158,7 +158,7 @@ class StackScaler:
             factors = self._factors(i, u, w, vertical, horizontal)
             bias = 0.0 if b is None else b.to(x)
             skip = rnn.skip_scale * block_input if rnn.blocks.has_skip(i) else None
-            layer = _Layer(activation, factors[0] * vertical + factors[1] * horizontal, bias, skip, bounded)
+            layer = _ScalableLayer(activation, factors[0] * vertical + factors[1] * horizontal, bias, skip, bounded)
             note = self._reason_to_keep(i, layer)
             if note:
                 layer, factors = layer._replace(linear=vertical + horizontal), (1.0, 1.0)
@@ -186,13 +186,13 @@ class StackScaler:
         equal = math.sqrt(sizes[1] / sizes[0]) if all(sizes) else 1.0
         return equal * math.sqrt(2 * (1 - gamma)), math.sqrt(2 * gamma)
 
-    def _reason_to_keep(self, i: int, layer: _Layer) -> str:
+    def _reason_to_keep(self, i: int, layer: _ScalableLayer) -> str:
         """The reason why a layer keeps its weights; empty if there is none."""
         if layer.skip is not None and not layer.bounded and (alone := self.meter(layer.measured(0.0))) > 1 - self.tol:
             return f"the skip alone has {alone:.4g}: weights kept"
         return self.notes.get(i, "")
 
-    def _solve(self, i: int, layer: _Layer) -> Scaling:
+    def _solve(self, i: int, layer: _ScalableLayer) -> Scaling:
         try:
             return solve(lambda scale: self.meter(layer.measured(scale)), self.tol, self.max_iter)
         except UnsolvableError as error:
@@ -201,20 +201,22 @@ class StackScaler:
             raise LSUVError(f"{self.prefix}layer {i}: its {target} {error}{few}") from None
 
     def _multiply(self, i: int, factors: tuple[float, float], scale: float) -> None:
-        for name, factor in zip(_weights_of(i), factors, strict=True):
+        for name, factor in zip(_names_of_u_and_w(i), factors, strict=True):
             self.weights.set(self.rnn, name, self.weights.get(self.rnn, name) * (factor * scale))
 
-    def _rows(self, i: int, layer: _Layer, factors: tuple[float, float], scaling: Scaling, note: str) -> list[LSUVRow]:
+    def _rows(
+        self, i: int, layer: _ScalableLayer, factors: tuple[float, float], scaling: Scaling, note: str
+    ) -> list[LSUVRow]:
         kind = type(self.rnn).__name__
         return [
             LSUVRow(
                 f"{self.prefix}{name}", kind, *scaling._replace(scale=factor * scaling.scale), at=layer.at, note=note
             )
-            for name, factor in zip(_weights_of(i), factors, strict=True)
+            for name, factor in zip(_names_of_u_and_w(i), factors, strict=True)
         ]
 
 
-def _weights_of(i: int) -> tuple[str, str]:
+def _names_of_u_and_w(i: int) -> tuple[str, str]:
     """The names of U and W of a layer."""
     return f"weight_ih_l{i}", f"weight_hh_l{i}"
 
@@ -226,7 +228,7 @@ def _left_alone(rnn: StackedRNN) -> dict[int, str]:
         names.setdefault(id(parameter), []).append(name)
     notes: dict[int, str] = {}
     for i in range(rnn.num_layers):
-        for name in _weights_of(i):
+        for name in _names_of_u_and_w(i):
             if parametrize.is_parametrized(rnn, name):
                 notes.setdefault(i, "its weights are parametrised")
                 continue

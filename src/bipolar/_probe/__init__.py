@@ -1,0 +1,1 @@
+"""The probe, with its diagnosis and its plot."""

@@ -12,11 +12,11 @@ DEAD_SHARE = 0.1
 #: The share of saturated values from which on an activation is worth a warning; a healthy ReLU has half.
 SATURATED_SHARE = 0.9
 #: A trend is worth a warning when it multiplies up to this much over the layers it runs through, ...
-FACTOR = 10.0
+TREND_FACTOR = 10.0
 #: ... by at least this much a layer on average, ...
-A_LAYER = 1.1
+TREND_FACTOR_PER_LAYER = 1.1
 #: ... over at least this many layers.
-LAYERS = 3
+TREND_LAYERS = 3
 
 
 def diagnose(layers: "list[Layer]") -> list[str]:
@@ -118,10 +118,11 @@ def _trend(values: list[float]) -> tuple[int, int, float] | None:
             if sign * logs[end - 1] <= sign * logs[start]:
                 start = end - 1
             rise = sign * (logs[end] - logs[start])
-            if end - start >= LAYERS - 1 and rise > (best[0] if best else 0.0):
+            if end - start >= TREND_LAYERS - 1 and rise > (best[0] if best else 0.0):
                 best = (rise, start, end)
     if best is None:
         return None
     rise, start, end = best
     pace = (logs[end] - logs[start]) / (end - start)
-    return (start, end, math.exp(pace)) if rise >= math.log(FACTOR) and abs(pace) >= math.log(A_LAYER) else None
+    strong = rise >= math.log(TREND_FACTOR) and abs(pace) >= math.log(TREND_FACTOR_PER_LAYER)
+    return (start, end, math.exp(pace)) if strong else None

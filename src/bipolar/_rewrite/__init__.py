@@ -1,0 +1,1 @@
+"""Changes of whole models: conversion, norm removal, folding, ONNX export."""

@@ -9,13 +9,13 @@ from torch.nn.modules.conv import _ConvNd
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.patterns import Pattern, check_pattern
-from bipolar._activations.recognition import Twin, resembles_activation, twin_of_module
+from bipolar._activations.recognition import RecognisedActivation, recognise_module, resembles_activation
 from bipolar._activations.registry import get_activation
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
 from bipolar._rewrite.functional_calls import replace_calls_
-from bipolar._rewrite.modules import copied, replaced, set_activation
 from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
 from bipolar._rewrite.outputs import difference, outputs_of
+from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.channels import channel_dim, channel_dims_differ
 from bipolar._symmetry.example import example_for
@@ -106,7 +106,7 @@ def _chosen(remove_norm: RemoveNorm, name: str, module: nn.Module) -> bool:
 class _FunctionCalls:
     """Activations that a module calls as functions, and their replacements by number."""
 
-    before: list[Twin] = field(default_factory=list)
+    before: list[RecognisedActivation] = field(default_factory=list)
     new: dict[int, nn.Module] = field(default_factory=dict)
     #: Whether one of them would change a tensor that others use.
     exposed: bool = False
@@ -157,7 +157,7 @@ class _Conversion:
     def _in_place_to_out_of_place(self, recording: Recording) -> None:
         """Changes modules that would work in place on tensors that others use; functions are replaced later."""
         for call in recording.activations:
-            if call.site.number is None and call.twin.inplace and id(recording.nodes[call.node]) in self._exposed:
+            if call.site.number is None and call.activation.inplace and id(recording.nodes[call.node]) in self._exposed:
                 module = self.model.get_submodule(call.site.owner)
                 self._was.setdefault(call.site.owner, _label(module))
                 module.inplace = False  # type: ignore[assignment]  # to mypy a module's attribute is a tensor or module
@@ -171,15 +171,15 @@ class _Conversion:
             sites.setdefault(call.site, []).append(call)
         functions: dict[str, _FunctionCalls] = {}
         for site, calls in sites.items():
-            twin = calls[0].twin
-            exposed = twin.inplace and any(id(recording.nodes[call.node]) in self._exposed for call in calls)
+            recognised = calls[0].activation
+            exposed = recognised.inplace and any(id(recording.nodes[call.node]) in self._exposed for call in calls)
             made, why = self._made_at(site, calls, exposed)
             if site.number is None:
                 self._change_module(site.owner, made, why, exposed)
             elif made is not None or exposed:
                 found = functions.setdefault(site.owner, _FunctionCalls())
-                found.before.append(twin)
-                found.new[site.number] = made or twin.out_of_place().plain()
+                found.before.append(recognised)
+                found.new[site.number] = made or recognised.out_of_place().plain()
                 found.exposed |= exposed
         for owner, found in functions.items():
             self._change_functions(owner, found, recording)
@@ -190,7 +190,7 @@ class _Conversion:
         stacked = isinstance(module, StackedRNN)
         dim = -1 if stacked else channel_dim(calls)
         kind = None if stacked or site.number is not None else type(module)
-        made, why = self._made(calls[0].twin, kind, dim, site.owner, exposed)
+        made, why = self._made(calls[0].activation, kind, dim, site.owner, exposed)
         if made is not None and channel_dims_differ(calls):
             return None, "called with its channels in different dimensions; use one activation per call"
         return made, why
@@ -208,7 +208,7 @@ class _Conversion:
 
     def _change_functions(self, owner: str, found: _FunctionCalls, recording: Recording) -> None:
         module, calls, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
-        labels = ", ".join(f"{twin.name}()" for twin in found.before)
+        labels = ", ".join(f"{recognised.name}()" for recognised in found.before)
         try:
             check_replaceable(module, calls, count, found.before)
         except UntraceableError as error:
@@ -227,39 +227,44 @@ class _Conversion:
                 continue
             stacked = isinstance(module, StackedRNN)
             activation = module.activation if isinstance(module, StackedRNN) else module
-            twin = twin_of_module(activation) if isinstance(activation, nn.Module) else None
+            recognised = recognise_module(activation) if isinstance(activation, nn.Module) else None
             if stacked:
                 self._done.add(activation)  # type: ignore[arg-type]
             mapped = self.activations != "auto" and type(module) in self.activations
-            if twin is None and not mapped:
+            if recognised is None and not mapped:
                 self._say_left(name, module)
                 continue
             dim, kind = (-1, None) if stacked else (None, type(module))
-            made, why = self._made(twin, kind, dim, name, exposed=False)
+            made, why = self._made(recognised, kind, dim, name, exposed=False)
             if made is None:
                 self._say(name, _label(module), LEFT, why)
             else:
                 self._put(module, name, made, "")
 
     def _made(
-        self, twin: Twin | None, kind: type[nn.Module] | None, dim: int | None, name: str, exposed: bool
+        self,
+        recognised: RecognisedActivation | None,
+        kind: type[nn.Module] | None,
+        dim: int | None,
+        name: str,
+        exposed: bool,
     ) -> tuple[nn.Module | None, str]:
         """The replacement of an activation; or None, and the reason."""
-        if twin is not None and twin.channels is not None:
+        if recognised is not None and recognised.channels is not None:
             return None, "bipolar already"
         dim = self._dim_by_place(name) if dim is None else dim
         if self.activations == "auto":
-            if twin is None:
+            if recognised is None:
                 return None, "not of the ReLU family"
-            return twin.bipolar(dim, self.pattern, inplace=False if exposed else None), ""
-        keys = [kind, *([] if twin is None else [twin.name, twin.plain_class])]
+            return recognised.bipolar(dim, self.pattern, inplace=False if exposed else None), ""
+        keys = [kind, *([] if recognised is None else [recognised.name, recognised.plain_class])]
         wanted = next((self.activations[key] for key in keys if key is not None and key in self.activations), None)
         if wanted is None:
             return None, "not in the mapping"
         options: dict[str, Any] = {"dim": dim, "pattern": self.pattern}
         made = get_activation(wanted, **options) if isinstance(wanted, str) else wanted(**options)
         if not isinstance(made, nn.Module):
-            raise TypeError(f"activations: what is given for {name!r} made {made!r}, not a module")
+            raise TypeError(f"activations: the replacement given for {name!r} made {made!r}, not a module")
         return made, ""
 
     def _dim_by_place(self, name: str) -> int:

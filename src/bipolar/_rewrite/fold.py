@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern
 from bipolar._rewrite.functional_calls import replace_calls_
-from bipolar._rewrite.modules import copied, replaced, set_activation
 from bipolar._rewrite.optimizer_state import Partners, carry_over
 from bipolar._rewrite.outputs import difference, outputs_of
+from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.analysis import Analysis, Goal, analyse
 from bipolar._symmetry.channels import channel_dim
@@ -56,7 +56,7 @@ def fold(
         >>> torch.equal(plain(x), model(x))
         True
     """
-    return _flipped(model, example, "plain", "alternate", strict, optimizer)
+    return _with_activations(model, example, "plain", "alternate", strict, optimizer)
 
 
 def unfold(
@@ -80,7 +80,7 @@ def unfold(
         >>> bipolar.unfold(plain)[1]
         BELU(alpha=1.0, dim=-1)
     """
-    return _flipped(model, example, "bipolar", pattern, strict, optimizer)
+    return _with_activations(model, example, "bipolar", pattern, strict, optimizer)
 
 
 class SignedRNN(nn.Module):
@@ -117,7 +117,7 @@ class _BetweenLinear(nn.Module):
         return output
 
 
-def _flipped(
+def _with_activations(
     model: nn.Module,
     example: Any,
     goal: Goal,
@@ -197,11 +197,11 @@ def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) ->
 
 
 def _other(calls: list[ActivationCall], goal: Goal, pattern: Pattern) -> nn.Module:
-    twin = calls[0].twin
+    activation = calls[0].activation
     if goal == "plain":
-        return twin.plain()
+        return activation.plain()
     stacked = len(calls[0].shape) == 1
-    return twin.bipolar(-1 if stacked else channel_dim(calls) or 0, pattern)
+    return activation.bipolar(-1 if stacked else channel_dim(calls) or 0, pattern)
 
 
 __all__ = ["FoldingError", "SignedRNN", "fold", "unfold"]

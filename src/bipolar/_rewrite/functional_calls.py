@@ -1,4 +1,4 @@
-"""Modules in place of activations that a module calls as functions, by a new forward from its traced graph.
+"""Replacement of activations that a module calls as functions, by a new forward from its traced graph.
 
 The module stays an object of its class, with all its attributes.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from bipolar._symmetry.own_graph import function_name, own_graph, twin_of
+from bipolar._symmetry.own_graph import function_name, own_graph, recognise_node
 from bipolar._symmetry.recording import Arguments
 
 
@@ -45,10 +45,10 @@ def _replace(owner: nn.Module, graph: fx.Graph, node: fx.Node, name: str, module
     owner.add_module(name, module)
     place = 1 if function_name(node) == "bipolar" else 0
     x = node.args[place] if len(node.args) > place else node.kwargs["input"]
-    twin = twin_of(node)
+    recognised = recognise_node(node)
     with graph.inserting_after(node):
         new = graph.call_module(name, (x,))
-    if twin is not None and twin.inplace and isinstance(x, fx.Node):  # later uses of x saw the changed value
+    if recognised is not None and recognised.inplace and isinstance(x, fx.Node):  # later uses saw the changed value
         nodes = list(graph.nodes)
         later = set(nodes[nodes.index(new) + 1 :])
         for user in list(x.users):

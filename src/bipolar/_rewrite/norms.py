@@ -63,11 +63,11 @@ class Neighbours:
                 self._makers.setdefault(key, node)
 
     def maker(self, node: Node) -> Node | None:
-        """The node that makes the first tensor that a node takes, if no other takes it."""
+        """The node that makes the first input of a node, if no other node takes it."""
         return self._makers.get(node.inputs[0]) if len(self._takers[node.inputs[0]]) == 1 else None
 
     def taker(self, node: Node) -> Node | None:
-        """The only node that takes what a node makes."""
+        """The node that takes a node's output, if there is only one."""
         takers = self._takers.get(node.outputs[0], [])
         return takers[0] if len(takers) == 1 else None
 
@@ -117,7 +117,7 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     if _is_fresh(norm):
         added = _with_bias(before) if before is not None else ""
         return Removal(nn.Identity(), "dropped: it was fresh" + added, exact=False)
-    scale, shift = _affine(norm)
+    scale, shift = _scale_and_shift(norm)
     if before is not None:
         _scale_outputs(before, scale, shift)
         return Removal(nn.Identity(), f"folded into {_name(neighbours, before)}")
@@ -137,7 +137,7 @@ def _is_fresh(norm: _BatchNorm) -> bool:
 
 
 @torch.no_grad()
-def _affine(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+def _scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
     mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
     scale = (variance + norm.eps).rsqrt()
     if norm.affine:

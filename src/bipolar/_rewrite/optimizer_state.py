@@ -27,7 +27,7 @@ def carry_over(optimizer: torch.optim.Optimizer, partners: Partners) -> None:
         if p in optimizer.state:
             target, sign = partners[p]
             states[target] = {
-                key: value if sign is None else _flipped(optimizer, key, value, sign)
+                key: value if sign is None else _flipped_entry(optimizer, key, value, sign)
                 for key, value in optimizer.state[p].items()
             }
     for group in optimizer.param_groups:
@@ -36,7 +36,7 @@ def carry_over(optimizer: torch.optim.Optimizer, partners: Partners) -> None:
     optimizer.state.update(states)
 
 
-def _flipped(optimizer: torch.optim.Optimizer, key: str, value: Any, sign: Tensor) -> Any:
+def _flipped_entry(optimizer: torch.optim.Optimizer, key: str, value: Any, sign: Tensor) -> Any:
     if key in _UNSIGNED or value is None or isinstance(value, (bool, int, float)):
         return value
     if key in _SIGNED and isinstance(value, Tensor):

@@ -17,7 +17,7 @@ from bipolar._rnn.stack_pass import StackPass
 
 Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
 
-#: From this width on, a layer at a time is faster than a front at a time: benchmarks/rnn.py.
+#: From this width on, a layer at a time is faster than a diagonal at a time: benchmarks/rnn.py.
 WIDE = 512
 
 _Run: TypeAlias = "partial[tuple[Tensor, Tensor]]"

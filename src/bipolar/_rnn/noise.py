@@ -1,7 +1,8 @@
 """The three kinds of dropout of a stack, drawn before the pass.
 
 All random numbers of a training pass are drawn here, in one order: every backend sees the same masks, and a given
-generator repeats a pass exactly.
+generator repeats a pass exactly. Masks on outputs are stored front by front: a front is a diagonal of the stack over
+time, all cells with i + t = d for layer i and time t.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bipolar._rnn.fronts import layers_at
+
+def layers_at(d: int, layers: int, steps: int) -> range:
+    """The layers of the front d, which holds layer i at time d - i."""
+    return range(max(0, d - steps + 1), min(layers, d + 1))
 
 
 class Noise(NamedTuple):

@@ -35,7 +35,7 @@ def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor
             dropped = dropped if bool(dropped.any()) else None
         skip = block_input if blocks.has_skip(i) else None
         mask = None if noise.recurrent is None else noise.recurrent[i]
-        h = apply(_Layer, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
+        h = apply(_LayerScan, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
         states.append(h[-1].clone())  # a view would keep all states of the layer
         x = h
         if noise.output is not None:
@@ -47,7 +47,7 @@ def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor
     return (x.clone(), last) if sign is None else (x * sign, last * sign)
 
 
-class _Layer(torch.autograd.Function):
+class _LayerScan(torch.autograd.Function):
     """One layer over all time steps: the states h(1), ..., h(T) from x, h(0) and the parameters of the layer."""
 
     @staticmethod

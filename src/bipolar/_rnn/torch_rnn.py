@@ -12,9 +12,9 @@ _NONLINEARITIES = {nn.Tanh: "tanh", nn.ReLU: "relu"}
 
 
 def merge_biases(rnn: "StackedRNN", state_dict: dict[str, Any], prefix: str, errors: list[str]) -> None:
-    """Replaces the two biases a layer of an ``nn.RNN`` in a state dict by their sum, which is all that acts.
+    """Replaces the two biases of each layer of an ``nn.RNN`` in a state dict by their sum: only the sum acts.
 
-    A stack that computes something else than an ``nn.RNN`` adds an error.
+    A stack with skips, or with another activation, adds an error.
     """
     pairs = [(f"{prefix}bias_ih_l{i}", f"{prefix}bias_hh_l{i}") for i in range(rnn.num_layers)]
     if not (rnn.bias and all(name in state_dict for pair in pairs for name in pair)):

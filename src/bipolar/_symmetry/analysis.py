@@ -84,7 +84,7 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
     model = unwrapped(model)
     example = example_for(model, example)
     analysis = analyse(model, example, "plain")
-    if not any(call.twin.channels for call in analysis.recording.activations):
+    if not any(call.activation.channels for call in analysis.recording.activations):
         analysis = analyse(model, example, "bipolar")
     return analysis.report()
 
@@ -117,13 +117,13 @@ def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alte
 
 
 def _sites_to_change(recording: Recording, goal: Goal) -> dict[Site, list[ActivationCall]]:
-    """The activations that are not what they should become; all others require +1."""
+    """The activations that are to change; all others require +1."""
     found: dict[Site, list[ActivationCall]] = {}
     for call in recording.activations:
-        if (call.twin.channels is None) == (goal == "bipolar"):
+        if (call.activation.channels is None) == (goal == "bipolar"):
             found.setdefault(call.site, []).append(call)
         else:
-            reason = "it stays bipolar" if call.twin.channels else NOT_ODD
+            reason = "it stays bipolar" if call.activation.channels else NOT_ODD
             recording.constraints.plus(call.unknowns, call.node, reason)
     return found
 
@@ -142,25 +142,25 @@ def _pin_hindered(recording: Recording, sites: dict[Site, list[ActivationCall]])
 
 def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) -> str:
     """The reason why an activation cannot change, whatever the signs; empty if there is none."""
-    twin = calls[0].twin
+    recognised = calls[0].activation
     stacked = len(calls[0].shape) == 1
     if site.number is not None:
         owner = recording.model.get_submodule(site.owner)
         try:
-            check_replaceable(owner, recording.arguments[site.owner], recording.count(site.owner), [twin])
+            check_replaceable(owner, recording.arguments[site.owner], recording.count(site.owner), [recognised])
         except UntraceableError as error:
             return str(error)
-    if twin.channels is None and channel_dim(calls) is None:
+    if recognised.channels is None and channel_dim(calls) is None:
         return "the dimension of its channels is not known"
-    dim = twin.channels[0] if twin.channels else channel_dim(calls)
-    if twin.slopes > 1 and not stacked and dim not in (1, 1 - len(calls[0].shape)):
+    dim = recognised.channels[0] if recognised.channels else channel_dim(calls)
+    if recognised.slopes > 1 and not stacked and dim not in (1, 1 - len(calls[0].shape)):
         return "a plain PReLU has its channels in dimension 1"
     return ""
 
 
 def _pattern_signs(calls: list[ActivationCall], call: ActivationCall, pattern: Pattern) -> Tensor:
     """The signs of an activation's channels, in a shape that broadcasts to its input's."""
-    dim, own = call.twin.channels or (channel_dim(calls) or 0, pattern)
+    dim, own = call.activation.channels or (channel_dim(calls) or 0, pattern)
     dim = 0 if len(call.shape) == 1 else dim % len(call.shape)
     return signs(call.shape[dim], own).view([-1 if d == dim else 1 for d in range(len(call.shape))])
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.graph import CodeGen
 
-from bipolar._activations.recognition import Twin, twin_of_call
+from bipolar._activations.recognition import RecognisedActivation, recognise_call
 from bipolar._symmetry.recording import Arguments
 from bipolar._tools.nested import tensors_in
 
@@ -39,7 +39,7 @@ class OwnGraph:
 def own_graph(owner: nn.Module, calls: Sequence[Arguments], count: int) -> OwnGraph:
     """The graph of a module that was called with some arguments, and then called ``count`` activations.
 
-    Raises an :class:`UntraceableError` if the graph would not always compute what the forward does.
+    Raises an :class:`UntraceableError` if the graph and the forward may differ.
     """
     fixed = [_fixed_arguments(owner, arguments) for arguments in calls]
     if any(other != fixed[0] for other in fixed):
@@ -49,24 +49,26 @@ def own_graph(owner: nn.Module, calls: Sequence[Arguments], count: int) -> OwnGr
     pairs = list(zip(present.nodes, other.nodes, strict=False))
     if len(present.nodes) != len(other.nodes) or any(_essence(a) != _essence(b) for a, b in pairs):
         raise UntraceableError("its forward runs differently in training, which traced code would forget")
-    activations = [n for n in present.nodes if _is_call(n) and twin_of(n) is not None]
+    activations = [n for n in present.nodes if _is_call(n) and recognise_node(n) is not None]
     if len(activations) != count:
         raise UntraceableError(f"it calls {count} activations, but {len(activations)} when it is traced")
     dropouts = [(a, _dropout(a)[0]) for a, b in pairs if _is_dropout(a) and _dropout(a)[1] != _dropout(b)[1]]
     return OwnGraph(present, constants, activations, dropouts)
 
 
-def check_replaceable(owner: nn.Module, calls: Sequence[Arguments], count: int, twins: Iterable[Twin]) -> None:
+def check_replaceable(
+    owner: nn.Module, calls: Sequence[Arguments], count: int, activations: Iterable[RecognisedActivation]
+) -> None:
     """Raises an :class:`UntraceableError` if modules cannot replace activations that a module calls as functions."""
-    for twin in twins:
-        if twin.has_state:
-            raise UntraceableError(f"it calls {twin.name} as a function, which is not the same as the module")
+    for activation in activations:
+        if activation.has_state:
+            raise UntraceableError(f"it calls {activation.name} as a function, which is not the same as the module")
     own_graph(owner, calls, count)
 
 
-def twin_of(node: fx.Node) -> Twin | None:
+def recognise_node(node: fx.Node) -> RecognisedActivation | None:
     """The activation that a node of a graph calls as a function."""
-    return twin_of_call(function_name(node), node.args, dict(node.kwargs))
+    return recognise_call(function_name(node), node.args, dict(node.kwargs))
 
 
 def function_name(node: fx.Node) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from bipolar._activations.recognition import Twin
+from bipolar._activations.recognition import RecognisedActivation
 from bipolar._symmetry.solver import PLUS, Constraints
 
 #: The signs of a tensor: unknowns that broadcast to its shape. The signs of a weight are a product of two such factors.
@@ -53,7 +53,7 @@ class ActivationCall:
     """A call of an activation that has a plain and a bipolar version, with the unknown signs and shape of its input."""
 
     site: Site
-    twin: Twin
+    activation: RecognisedActivation
     node: int
     unknowns: Tensor
     shape: torch.Size
@@ -214,11 +214,13 @@ class Recording:
 
     # Activations
 
-    def add_activation(self, site: Site, twin: Twin, unknowns: Tensor, shape: torch.Size) -> ActivationCall:
+    def add_activation(
+        self, site: Site, recognised: RecognisedActivation, unknowns: Tensor, shape: torch.Size
+    ) -> ActivationCall:
         """Adds a call of an activation at the present node; slopes of its own keep their sign."""
-        if twin.slopes and self.is_own(twin.options["weight"]):
-            self.weights.setdefault(twin.options["weight"], (torch.full((1,), PLUS),))
-        found = ActivationCall(site, twin, self.node, unknowns, shape)
+        if recognised.slopes and self.is_own(recognised.options["weight"]):
+            self.weights.setdefault(recognised.options["weight"], (torch.full((1,), PLUS),))
+        found = ActivationCall(site, recognised, self.node, unknowns, shape)
         self.activations.append(found)
         return found
 

@@ -66,7 +66,7 @@ class Constraints:
         pairs = torch.stack(torch.broadcast_tensors(a, b)).view(2, -1)
         pairs = pairs[:, pairs[0] != pairs[1]].unique(dim=1)
         fixed = (pairs == PLUS).any(0)
-        self.plus(pairs[:, fixed], node, "it meets what comes from outside the model and stays as it is")
+        self.plus(pairs[:, fixed], node, "it meets a value that comes from outside the model, with a fixed sign")
         if not fixed.all():
             self._equal.append((node, pairs[:, ~fixed]))
 
@@ -159,7 +159,7 @@ class Constraints:
             opposite = Conflict(wish.node, reason, wish.unit)
             found |= {u: opposite for u, other in wish.signs if (1 if wish.unit in refused else other) != sign}
         if sign == -1:
-            found[PLUS] = Conflict(own, "what it is given comes from outside the model, as it is")
+            found[PLUS] = Conflict(own, "its input comes from outside the model, with fixed signs")
             for node, reason, unknowns in reversed(self._plus):  # the first constraint is written last, and stays
                 found |= {u: Conflict(node, reason) for u in unknowns.tolist()}
         return found

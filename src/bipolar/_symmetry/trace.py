@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from bipolar._activations.catalogue import of_function
-from bipolar._activations.recognition import twin_of_call, twin_of_module
+from bipolar._activations.recognition import recognise_call, recognise_module
 from bipolar._init.follow import is_metadata
 from bipolar._symmetry.recording import ActivationCall, Arguments, Recording, Site
 from bipolar._symmetry.rules.modules import rule_of
@@ -77,7 +77,7 @@ def _pin_output(recording: Recording, output: Any) -> None:
         handed_out = []  # without another output, a state is the result
     for tensor in found:
         if tensor.is_floating_point() and not any(tensor is state for state in handed_out):
-            recording.plus(recording.of(tensor), "it is what the model gives out")
+            recording.plus(recording.of(tensor), "its signs must not change")
     for initial, unknowns in recording.initial_states:
         if not (handed_out and recording.is_input(initial)):
             units = recording.of(initial)
@@ -165,7 +165,7 @@ class _Tracer(TorchFunctionMode):
         return self._record(_FunctionCall(func, args, kwargs))
 
     def _record(self, call: _FunctionCall) -> Any:
-        """Runs a function, and follows the signs from what it takes to what it makes."""
+        """Runs a function, and follows the signs from its inputs to its outputs."""
         recording, frame = self.recording, self._stack[-1]
         frame.calls += 1
         recording.start_node(call.name, frame.name, call.tensors)
@@ -200,14 +200,14 @@ class _Tracer(TorchFunctionMode):
         recording, frame = self.recording, self._stack[-1]
         floats = [t for t in tensors_in(output) if t.is_floating_point()]
         known = _is_known(call.function)
-        twin = twin_of_call(call.name, call.args, call.kwargs) if known else None
+        recognised = recognise_call(call.name, call.args, call.kwargs) if known else None
         if not any(t.is_floating_point() for t in call.tensors):
             for t in floats:
                 recording.give(t, recording.created(t))
-        elif twin is not None and recording.before:
+        elif recognised is not None and recording.before:
             unknowns = next(iter(recording.before.values()))
             site = Site(frame.name, len(frame.activations))
-            frame.activations.append(recording.add_activation(site, twin, unknowns, floats[0].shape))
+            frame.activations.append(recording.add_activation(site, recognised, unknowns, floats[0].shape))
             recording.give(floats[0], unknowns)
         else:
             rule = rule_for(call.name) if known and floats else refuse
@@ -240,15 +240,15 @@ class _Tracer(TorchFunctionMode):
             self.recording.complete_node(list(tensors_in(output)))
         elif _is_an_activation(frame, output):
             activations, found = self.recording.activations, frame.activations[0]
-            twin = twin_of_module(module) or found.twin
-            activations[activations.index(found)] = replace(found, site=Site(frame.name), twin=twin)
+            recognised = recognise_module(module) or found.activation
+            activations[activations.index(found)] = replace(found, site=Site(frame.name), activation=recognised)
 
 
 def _is_an_activation(frame: _Frame, output: Any) -> bool:
     """Whether a module does nothing but call an activation on its only argument."""
     if not frame.calls == len(frame.activations) == 1:
         return False
-    if twin_of_module(frame.module) is not None:
+    if recognise_module(frame.module) is not None:
         return True
     args, kwargs = frame.arguments
     alone = len(args) + len(kwargs) == 1 and not any(frame.module.children())
@@ -256,7 +256,7 @@ def _is_an_activation(frame: _Frame, output: Any) -> bool:
 
 
 def _is_known(function: Callable[..., Any]) -> bool:
-    """Whether a function is torch's, this library's or the catalogue's, so that its name tells what it does."""
+    """Whether a function is torch's, this library's or the catalogue's, so that its name identifies it."""
     if of_function(function) is not None:
         return True
     home = getattr(function, "__module__", None) or "torch"

@@ -1,4 +1,4 @@
-"""Models that are as they were after a ``with`` block."""
+"""Context managers that leave a model as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

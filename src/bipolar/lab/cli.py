@@ -54,9 +54,9 @@ def reproduce(
     """Reproduce tables and figures of the paper, and print where they are.
 
     Args:
-        items: What to reproduce. Default: everything.
+        items: The items to reproduce. Default: all.
         scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
-        out: The directory to write to. What is finished there is not run again. Default: runs/ and the scale.
+        out: The directory to write to. Runs that are finished there are not repeated. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
         seeds: Train with so many seeds. Default: what each item says, mostly 1.
         workers: Train in so many processes on this machine.
@@ -171,7 +171,7 @@ def sample(
 
     Args:
         run: The directory of the run.
-        prompt: What it goes on from.
+        prompt: The text that it continues.
         length: How many characters it writes.
         temperature: 1 for the model's own probabilities, less for likelier characters, 0 for the likeliest.
         seed: The seed of the choice.

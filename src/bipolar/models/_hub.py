@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bipolar._activations.modules import Bipolar
-from bipolar._activations.recognition import twin_of_module
+from bipolar._activations.recognition import recognise_module
 from bipolar._activations.registry import name_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class HubMixin(PyTorchModelHubMixin):
         """The activation that the model has now, after a conversion, if all its activations are the same."""
         modules = list(cast(nn.Module, self).modules())
         inner = {id(module.f) for module in modules if isinstance(module, Bipolar)}
-        names = {name_of(m) for m in modules if twin_of_module(m) is not None and id(m) not in inner}
+        names = {name_of(m) for m in modules if recognise_module(m) is not None and id(m) not in inner}
         keys = [key for key in ("activation", "nonlinearity") if key in config]
         (name,) = names if len(names) == 1 else (None,)
         return {} if name is None else dict.fromkeys(keys, name)

@@ -91,7 +91,7 @@ def test_what_is_not_right_is_not_kept(served: tuple[Path, str], tmp_path: Path,
     data = archive(kind, content)
     (root / f"bad.{kind}").write_bytes(data[: len(data) // 2] if damage == "cut off" else data)
     message = {
-        "tampered": "what was downloaded is not what it should be; nothing was kept of it",
+        "tampered": "the download does not match its checksum; nothing of it was kept",
         "cut off": "not there, and downloading failed",
         "without it": "there is no .*one.txt|There is no item named 'one.txt'",
     }[damage]

@@ -119,6 +119,7 @@ class TestBadData:
 
         monkeypatch.setattr(data_files, "_download", fail)
         with pytest.raises(
-            UsageError, match=r"ptb.train.txt: not there, and downloading failed .* Put what is missing there yourself"
+            UsageError,
+            match=r"ptb.train.txt: not there, and downloading failed .* Put the missing files there yourself",
         ):
             load_text("ptb", tmp_path)

@@ -140,7 +140,7 @@ def group_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def rms_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """Divides by a root mean square, which sees no signs."""
+    """Divides by a root mean square, which does not depend on signs."""
     x, _, weight = named(args, kwargs, "input", "normalized_shape", "weight")
     if weight is not None:
         recording.plus(recording.of(weight), "a scale keeps its sign")

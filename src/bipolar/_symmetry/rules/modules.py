@@ -1,11 +1,11 @@
-"""Sign rules of modules that are followed as a whole, because torch functions do not show what they compute."""
+"""Sign rules of modules that are followed as a whole, because torch functions do not show their computations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from torch import Size, Tensor, nn
 
-from bipolar._activations.recognition import twin_of_module
+from bipolar._activations.recognition import recognise_module
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.recording import Recording, Site
 from bipolar._symmetry.rules.refusal import require_plus
@@ -14,14 +14,14 @@ from bipolar._symmetry.rules.refusal import require_plus
 ModuleRule: TypeAlias = Callable[[Recording, Any, Sequence[Tensor], Any], None]
 _R = TypeVar("_R", bound=ModuleRule)
 
-_RULES: dict[type[nn.Module], ModuleRule] = {}
+_MODULE_RULES: dict[type[nn.Module], ModuleRule] = {}
 
 
 def sign_rule(*kinds: type[nn.Module]) -> Callable[[_R], _R]:
     """Registers the decorated function as the rule of some classes of modules, and of those derived from them."""
 
     def register(rule: _R) -> _R:
-        _RULES.update(dict.fromkeys(kinds, rule))
+        _MODULE_RULES.update(dict.fromkeys(kinds, rule))
         return rule
 
     return register
@@ -29,7 +29,7 @@ def sign_rule(*kinds: type[nn.Module]) -> Callable[[_R], _R]:
 
 def rule_of(module: nn.Module) -> ModuleRule | None:
     """The rule of a module that is followed as a whole."""
-    return next((_RULES[kind] for kind in type(module).__mro__ if kind in _RULES), None)
+    return next((_MODULE_RULES[kind] for kind in type(module).__mro__ if kind in _MODULE_RULES), None)
 
 
 #: Modules of torch with activations of their own.
@@ -57,12 +57,12 @@ def _stacked_rnn(recording: Recording, module: StackedRNN, given: Sequence[Tenso
     if any(module.blocks.has_skip(i) and module.blocks.of(i) == 0 for i in range(module.num_layers)):
         recording.constraints.equate(inward, hidden, recording.node)
     _stacked_weights(recording, module, inward, hidden)
-    twin = twin_of_module(module.activation) if isinstance(module.activation, nn.Module) else None
-    if twin is None:
+    recognised = recognise_module(module.activation) if isinstance(module.activation, nn.Module) else None
+    if recognised is None:
         recording.plus(hidden, f"its activation, {module.activation}, has no bipolar version that is known")
     else:
         site = Site(recording.nodes[-1].module)
-        recording.add_activation(site, twin, hidden, Size((module.hidden_size,)))
+        recording.add_activation(site, recognised, hidden, Size((module.hidden_size,)))
     for made in (sequence, state):
         recording.give(made, hidden.view((1,) * (made.ndim - 1) + (-1,)))
     recording.states.append(state)

@@ -1,6 +1,6 @@
 """Sign rules of functions that move values to other places: each value takes its sign along.
 
-The function itself tells where: it is applied to the unknowns in place of the values.
+The rule applies the function itself to the unknowns in place of the values.
 """
 
 from collections.abc import Sequence

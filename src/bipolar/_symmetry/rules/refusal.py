@@ -1,4 +1,4 @@
-"""Sign rule of last resort: a function that is not known to keep signs has to see every tensor as it is."""
+"""Sign rule of last resort: a function that is not known to keep signs requires +1 everywhere."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _REASONS = [
         NOT_ODD,
     ),
     (r"scaled_dot_product|multi_head|bmm$|einsum$|baddbmm$|bilinear", "it multiplies two signals"),
-    (r"alpha_dropout|feature_alpha_dropout", "what it drops becomes negative"),
+    (r"alpha_dropout|feature_alpha_dropout", "dropped values become negative"),
 ]
 
 

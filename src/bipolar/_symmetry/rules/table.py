@@ -15,10 +15,10 @@ from bipolar._symmetry.rules.refusal import refuse
 
 def rule_for(function: str) -> Rule:
     """The rule of a function, by its name."""
-    return _RULES.get(function) or (refuse if of_plain_name(function) is None else activation)
+    return _FUNCTION_RULES.get(function) or (refuse if of_plain_name(function) is None else activation)
 
 
-_RULES: dict[str, Rule] = {}
+_FUNCTION_RULES: dict[str, Rule] = {}
 for _names, _rule in (
     (
         "neg neg_ positive dropout dropout_ dropout1d dropout2d dropout3d feature_dropout contiguous clone detach to "
@@ -61,4 +61,4 @@ for _names, _rule in (
     ("group_norm", group_norm),
     ("rms_norm", rms_norm),
 ):
-    _RULES |= dict.fromkeys(_names.split(), _rule)
+    _FUNCTION_RULES |= dict.fromkeys(_names.split(), _rule)

@@ -95,7 +95,7 @@ def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:
         except Exception as error:  # network, proxies and disk raise errors of many types
             places = ", ".join(str(directory / file.path) for file in wanted)
             raise UsageError(
-                f"{places}: not there, and downloading failed ({error}). Put what is missing there yourself (from "
+                f"{places}: not there, and downloading failed ({error}). Put the missing files there yourself (from "
                 f"{url}), or say with --data-dir, or the environment variable BIPOLAR_DATA, where the data is"
             ) from None
     return [directory / file.path for file in files]
@@ -118,7 +118,7 @@ def _download(url: str, files: Sequence[RemoteFile], directory: Path) -> None:
                 with _opened(saved, url, Path(file.path).name) as source, part.open("wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
                 if not file.intact(part):
-                    raise UsageError(f"{url}: what was downloaded is not what it should be; nothing was kept of it")
+                    raise UsageError(f"{url}: the download does not match its checksum; nothing of it was kept")
     finally:
         saved.unlink(missing_ok=True)
 

@@ -58,7 +58,7 @@ class ImageSet:
     def varied(
         self, pictures: Pictures, chosen: Tensor, generator: torch.Generator, part: slice = slice(None)
     ) -> Tensor:
-        """Chosen pictures, each shifted and mirrored at random; reflection fills what a shift uncovers.
+        """Chosen pictures, each shifted and mirrored at random; reflection fills the border that a shift uncovers.
 
         One index operation fetches all pixels. Only ``part`` of the batch is made, but random numbers are drawn for
         all of it, so that a batch is the same however many processes share it.

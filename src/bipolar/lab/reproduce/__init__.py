@@ -1,0 +1,1 @@
+"""Machinery of a reproduction: items, trials, executors, progress, cost, verdicts."""

@@ -1,4 +1,4 @@
-"""The list of items: titles, estimated times, what is done, and the claims."""
+"""The list of items: titles, estimated times, progress, and claims."""
 
 from bipolar._tools.table import text_table
 from bipolar.lab.reproduce.cost import speed

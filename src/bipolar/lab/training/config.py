@@ -18,15 +18,15 @@ from bipolar.lab.training.machine import Machine
 
 Config = TypeVar("Config", bound="RunConfig")
 
-#: Rates from here on overflow in single precision before they can be told from what diverges anyway.
+#: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(ABC):
-    """What all runs have in common.
+    """The settings that all runs have in common.
 
-    A configuration holds what was given, and None where nothing was. Defaults that depend on other settings have
+    A field holds the value that was given, or None without one. Defaults that depend on other settings have
     properties of their own, such as :attr:`directory`, so that they stand in one place and are never None.
     """
 
@@ -34,9 +34,9 @@ class RunConfig(ABC):
     task: ClassVar[str]
 
     machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
-    """Where it is computed."""
+    """The devices and the precision."""
     out: Path | None = None
-    """The directory of the run. Default: runs/ and what distinguishes it."""
+    """The directory of the run. Default: runs/ and its data, model and seed."""
     resume: Path | None = None
     """The directory of a run to go on with, as it was configured."""
     data_dir: Path | None = None

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a run is computed."""
+    """The devices of a run, and the precision of its arithmetic."""
 
     accelerator: str = "auto"
-    """``cpu``, ``cuda``, ``mps``, or ``auto`` for what there is."""
+    """``cpu``, ``cuda``, ``mps``, or ``auto`` for the fastest that is there."""
     devices: int = 1
     """Devices, or processes on a CPU, for each node."""
     num_nodes: int = 1

@@ -62,7 +62,7 @@ def rng_states(fabric: "Fabric") -> dict[str, Tensor]:
 
 
 def restore_rng(states: dict[str, Tensor], fabric: "Fabric") -> None:
-    """Sets torch's generators to what :func:`rng_states` returned; not if the number of processes has changed."""
+    """Restores the states that :func:`rng_states` returned, unless the number of processes has changed."""
     if len(states["cpu"]) != fabric.world_size:
         return
     torch.set_rng_state(of_process(states["cpu"], fabric))

@@ -67,15 +67,15 @@ class TextModel:
     pattern: Pattern = "alternate"
     """Which units are flipped."""
     lsuv: Statistic | Literal["none"] = "variance"
-    """What LSUV sets to 1; ``none`` leaves the stack at its random start."""
+    """The statistic that LSUV sets to 1; ``none`` leaves the stack at its random start."""
     balance: Balance = "magnitude"
-    """What the two weights of a layer share by gamma: their magnitude, as in the paper, or the variance they bring."""
+    """The quantity that W and U share by gamma: their magnitude, as in the paper, or the variance they bring."""
     params: float | None = None
     """Choose the width for about so many parameters, instead of --model.hidden-size."""
     recompute: bool = False
     """Save memory: compute the states anew in the backward pass."""
     gradient: Gradient = "right"
-    """A mistake in the gradient, to study what it does: see the item ``aliasing``."""
+    """A mistake in the gradient, to study its effect: see the item ``aliasing``."""
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class TextConfig(RunConfig):
 
     @property
     def recipe(self) -> TextRecipe:
-        """What was given, and the paper's value wherever nothing was."""
+        """The settings that were given, and the paper's values for the others."""
         is_text8 = self.data == "text8"
         rate = 0.01 if is_text8 and self.model.cell == "stack" else 0.0
         return TextRecipe(

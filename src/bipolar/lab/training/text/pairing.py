@@ -1,4 +1,4 @@
-"""The start of a bipolar model as that of its plain twin, so that runs can be compared in pairs."""
+"""Pairing of a bipolar model with its plain twin: the same function at the start, to compare runs in pairs."""
 
 from typing import cast
 

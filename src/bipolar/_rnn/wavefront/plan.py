@@ -1,4 +1,4 @@
-"""The plan of a wavefront pass: its fronts, its weights without signs, and everything else that all cells share."""
+"""The plan of a wavefront pass: its fronts, and the settings that all of them share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast
@@ -8,11 +8,39 @@ from torch import Tensor
 
 from bipolar._activations.kernels import Kernel
 from bipolar._rnn.blocks import Blocks
-from bipolar._rnn.fronts import Front, layers_at
-from bipolar._rnn.noise import Noise
+from bipolar._rnn.noise import Noise, layers_at
+
+
+class Front(NamedTuple):
+    """The cells of the layers from ``low`` up to, not including, ``high``, and the layout of their tensor.
+
+    The tensor covers the layers from ``start`` up to, not including, ``stop``. Beside the cells it has one place at the
+    lower end for the stack's input at the next time step, as the value of a layer -1, and one at the upper end for the
+    initial state of the next layer, as long as there are such.
+    """
+
+    d: int
+    low: int
+    high: int
+    start: int
+    stop: int
+    #: the lowest layer here that ends a block with a skip; ``high`` if there is none
+    skip: int
+    #: the layers of dropped blocks
+    dropped: list[int]
+
+    def of(self, tensor: Tensor, low: int, high: int, step: int = 1) -> Tensor:
+        """The part of the front's tensor that belongs to these layers."""
+        return tensor[low - self.start : high - self.start : step]
+
+    def cells(self, tensor: Tensor) -> Tensor:
+        """The part of the front's tensor that belongs to its cells."""
+        return self.of(tensor, self.low, self.high)
 
 
 class Plan(NamedTuple):
+    """Everything that a pass along the diagonals depends on, but input, state and parameters."""
+
     steps: int
     blocks: Blocks
     #: the factor of a skip: skip_scale, and the factor 1 / (1 - p) of dropout

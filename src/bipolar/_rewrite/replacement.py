@@ -1,4 +1,4 @@
-"""Copies of models, and replacement of modules within them."""
+"""Replacement of modules in copies of models."""
 
 import copy
 

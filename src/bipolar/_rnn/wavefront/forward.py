@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bipolar._rnn.fronts import Front
-from bipolar._rnn.wavefront_plan import Plan
+from bipolar._rnn.wavefront.plan import Front, Plan
 
 
 class Forward:

@@ -6,12 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bipolar._rnn.fronts import Front
-from bipolar._rnn.wavefront_plan import Plan
+from bipolar._rnn.wavefront.plan import Front, Plan
 
 
 class Kept(NamedTuple):
-    """The tensors that the forward pass keeps; see :class:`bipolar._rnn.wavefront_forward.Forward`."""
+    """The tensors that the forward pass keeps; see :class:`bipolar._rnn.wavefront.forward.Forward`."""
 
     x: Tensor
     u0: Tensor
@@ -47,11 +46,11 @@ class Backward:
         self.grad_h0 = torch.zeros_like(grad_last)
         self.grad_u, self.grad_w = torch.zeros_like(kept.u), torch.zeros_like(kept.w)
         self.grad_bias = kept.w.new_zeros(kept.w.shape[:2])
-        #: on the states of a front, as long as a skip may need them
+        #: gradients on the states of a front, by front, as long as a skip may need them
         self.grads: dict[int, Tensor] = {}
-        #: on the state of a dropped layer, which is that of the step before
+        #: gradients on the state of a dropped layer, by layer: its state is that of the step before
         self.staying: dict[int, Tensor] = {}
-        #: on the values that a dropped block handed up, which are those of (layer, time)
+        #: gradients on the input that a dropped block handed up, by the layer and time of that input
         self.passing: dict[tuple[int, int], Tensor] = {}
 
     def run(self, has_bias: bool) -> tuple[Tensor | None, ...]:
