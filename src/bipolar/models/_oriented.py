@@ -23,7 +23,7 @@ ORIENTATIONS = (4, 8)
 def rotation_index(kernel_size: int, in_orientations: int, orientations: int) -> Tensor:
     """The element of a filter (orientation, row, column; flat) that each rotation moves to each place."""
     cells = kernel_size * kernel_size
-    index = torch.empty(orientations, in_orientations, cells, dtype=torch.int64)
+    index: list[int] = []  # a list until the end: a tensor at a time is slow, slower still in a mode such as meta's
     for rotation in range(orientations):
         source = list(range(cells))
         if kernel_size == 3:
@@ -32,8 +32,8 @@ def rotation_index(kernel_size: int, in_orientations: int, orientations: int) ->
                 source[cell] = RING[(place - steps) % len(RING)]
         for orientation in range(in_orientations):
             before = (orientation - rotation) % in_orientations
-            index[rotation, orientation] = before * cells + torch.tensor(source)
-    return index.flatten()
+            index += [before * cells + cell for cell in source]
+    return torch.tensor(index)
 
 
 class ORConv2d(nn.Conv2d):

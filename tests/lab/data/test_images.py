@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 from bipolar.lab.data import images as image_data
@@ -28,6 +29,10 @@ def test_the_embedded_set(digits: ImageSet) -> None:
     assert set(digits.train.labels.tolist()) == set(digits.test.labels.tolist()) == set(range(10))
     assert not digits.mirror
     assert digits.shift == 1
+    theirs = load_digits()
+    for ours, rows in ((digits.train, torch.arange(1797) % 5 < 4), (digits.test, torch.arange(1797) % 5 == 4)):
+        assert torch.equal(ours.images[..., 0].double(), torch.from_numpy(theirs.images)[rows] * 15)
+        assert torch.equal(ours.labels, torch.from_numpy(theirs.target)[rows].long())
     whole = digits.train.images.double()
     assert digits.mean.item() == pytest.approx(whole.mean().item(), rel=1e-6)
     assert digits.std.item() == pytest.approx(whole.std(correction=0).item(), rel=1e-6)

@@ -61,6 +61,6 @@ def test_the_parent_is_killed_and_called_again(workers: int, tmp_path: Path, exp
         children = descendants(process.pid)
         process.kill()
     assert bool(children) == (workers > 1)
-    wait_until(lambda: not any("spawn_main" in command_of(pid) for pid in children), seconds=20)
+    wait_until(lambda: not any("multiprocessing" in command_of(pid) for pid in children), seconds=20)
     results = reproduce(ITEM, tmp_path)["results"]
     assert results == (expected if workers == 1 else pytest.approx(expected))  # workers have other numbers of threads

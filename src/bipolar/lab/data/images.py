@@ -1,6 +1,7 @@
 """Images with their classes: CIFAR-10, or the digits that come with scikit-learn."""
 
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -107,11 +108,11 @@ def _read_cifar10(path: Path) -> Pictures:
 
 def _digits() -> ImageSet:
     """Handwritten digits, 8x8, from the wheel of scikit-learn; every fifth is kept for testing."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    images = torch.from_numpy(raw.images).mul(15).to(torch.uint8).unsqueeze(3)  # from 0 to 16, to bytes
-    labels = torch.from_numpy(raw.target).long()
+    # its file alone: to import scikit-learn takes as long as to import torch
+    path = metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    rows = torch.from_numpy(np.loadtxt(str(path), np.uint8, delimiter=","))
+    images = rows[:, :-1].view(-1, 8, 8, 1).mul(15)  # from 0 to 16, to bytes
+    labels = rows[:, -1].long()
     test = torch.arange(len(labels)) % 5 == 4
     train, rest = Pictures(images[~test], labels[~test]), Pictures(images[test], labels[test])
     return _with_statistics("digits", train, rest, shift=1, mirror=False)  # mirrored, a digit is no digit

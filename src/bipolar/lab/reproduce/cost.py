@@ -6,8 +6,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
-from torch.utils.flop_counter import FlopCounterMode
 
 from bipolar.lab.data import data_directory
 from bipolar.lab.data.files import TEXT8_START_SIZE
@@ -59,18 +57,22 @@ def _characters(config: TextConfig, data_dir: Path | None) -> int:
 @functools.cache
 def step_of(config: RunConfig) -> Step:
     if isinstance(config, ImageConfig):
+        from torch.utils.flop_counter import FlopCounterMode
+
         side, channels = IMAGES.get(config.data, (0, 32))[1], 1 if config.data == "digits" else 3
-        with torch.device("meta"), FlopCounterMode(display=False) as counter:
-            config.model.build(channels).eval()(torch.empty(1, channels, side, side))
+        with torch.device("meta"):
+            model, image = config.model.build(channels).eval(), torch.empty(1, channels, side, side)
+        with FlopCounterMode(display=False) as counter:
+            model(image)
         flops = PASSES * config.batch_size * counter.get_total_flops()
         return Step(flops, OPERATIONS_OF_A_LAYER * config.model.depth)
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
-    model = config.model
-    gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[model.cell]
-    products = PASSES * 2 * 2 * gates * model.hidden_size**2
-    cells = model.num_layers * config.window
-    fronts = model.num_layers + config.window  # diagonals, whose cells are launched together
+    layers = config.model.num_layers
+    gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[config.model.cell]
+    products = PASSES * 2 * 2 * gates * config.model.hidden_size**2
+    cells = layers * config.window
+    fronts = layers + config.window  # diagonals, whose cells are launched together
     return Step(products * cells * config.batch_size, OPERATIONS_OF_A_FRONT * fronts)
 
 
@@ -96,5 +98,7 @@ def speed() -> Speed:
 
 
 def _seconds(statement: str, x: Tensor) -> float:
+    from torch.utils.benchmark import Timer  # takes setuptools along
+
     timer = Timer(statement, globals={"x": x}, num_threads=torch.get_num_threads())
     return float(timer.blocked_autorange(min_run_time=0.02).median)

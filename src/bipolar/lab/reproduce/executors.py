@@ -1,12 +1,13 @@
 """Executors of trials: one after another, in several processes, or on a Ray cluster."""
 
 import os
+import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ from bipolar.lab.reproduce.trials import Trial, run
 
 #: Runs trials, and calls back after each.
 Executor: TypeAlias = Callable[[Sequence[Trial], Path | None, Callable[[Trial], None]], None]
+#: What all worker processes import; where processes can be forked, once for all of them.
+IMPORTED = ["bipolar.lab.training.text", "bipolar.lab.training.images", "lightning_fabric", "torch.utils.tensorboard"]
 #: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
 
@@ -53,7 +56,9 @@ def in_processes(workers: int) -> Executor:
 
 def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done: Callable[[Trial], None]) -> None:
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (threads, os.getpid())) as pool:
+    context = get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(IMPORTED)
+    with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
         futures: dict[Future[None], Trial] = {pool.submit(run, trial, data_dir, False): trial for trial in trials}
         waiting = set(futures)
         try:
@@ -66,16 +71,15 @@ def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done:
             pool.shutdown(cancel_futures=True)  # trials that have begun end, or were told to stop
 
 
-def _begin(threads: int, parent: int) -> None:
+def _begin(threads: int) -> None:
     """Starts a worker that ends with its parent, even a killed one. A trial may be killed at any moment."""
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
 
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def on_ray(address: str | None) -> Executor:
