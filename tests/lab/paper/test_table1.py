@@ -12,6 +12,8 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert (c.data, c.recipe.lr, c.max_epochs, c.model.hidden_size, c.model.dropout) == ("ptb", 2e-4, 200, 256, 0.05)
     assert (c.model.recurrent_dropout, c.model.block_dropout) == (0.025, 0.025)
     assert {name for name in runs if name.startswith("144")} == {"144: belu"}
+    low, selu = runs[f"36: {table1.LOW_RATE}"], runs["36: selu"]
+    assert (low.recipe.lr, low.model) == (selu.recipe.lr / 10, selu.model)
     small = table1.runs("small")
     for config in small.values():
         with torch.device("meta"):
