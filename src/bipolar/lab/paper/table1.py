@@ -127,8 +127,8 @@ SECOND_MOMENT = (
 )
 
 
-def _elu_depths(results: Results) -> list[tuple[str]]:
-    return [(depth,) for depth in PUBLISHED if {"elu", "belu"} <= results.get(depth, {}).keys()]
+def _elu_depths(results: Results) -> dict[str, tuple[str]]:
+    return {f"{depth} layers": (depth,) for depth in PUBLISHED if {"elu", "belu"} <= results.get(depth, {}).keys()}
 
 
 def _depth(e: Evidence) -> Verdict:
@@ -207,7 +207,7 @@ CLAIMS = [
         where="Section on Penn Treebank",
         items=("table1",),
         rule="no run of SELU at 36 layers converges, all of BSELU do",
-        decide=only_plain_diverges("table1", ("selu",), lambda results: [("36",)]),
+        decide=only_plain_diverges("table1", ("selu",), lambda results: {"36 layers": ("36",)}),
     ),
     Claim(
         "selu at low rates",

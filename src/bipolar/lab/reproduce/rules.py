@@ -3,7 +3,7 @@
 Divergence can be seen at any scale. Its absence decides a claim only at the paper's scale.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bipolar.lab.reproduce.outcomes import DNC, Results
@@ -51,10 +51,10 @@ def mean_of_curve(e: Evidence, item: str, name: str) -> Entry:
 
     def value(results: Results) -> float | str | None:
         run: dict[str, Any] | None = results.get(name)
+        if run is not None and run.get("status", "finished") != "finished":
+            return DNC
         if run is None or not run.get("train_bpc"):
             return None
-        if run.get("status", "finished") != "finished":
-            return DNC
         losses = [float(loss) for _, loss in run["train_bpc"]]
         return sum(losses) / len(losses)
 
@@ -70,7 +70,7 @@ def entry_of_search(e: Evidence, item: str, name: str, value: Callable[[Results]
 def only_plain_diverges(
     item: str,
     names: Sequence[str],
-    paths: Callable[[Results], Iterable[Sequence[str]]] = lambda results: [()],
+    paths: Callable[[Results], Mapping[str, Sequence[str]]] = lambda results: {"": ()},
     see: str = "",
 ) -> Callable[[Evidence], Verdict]:
     """A rule: every run of a plain activation of ``names`` diverges, and none of their bipolar versions does.
@@ -81,23 +81,23 @@ def only_plain_diverges(
     Args:
         item: the item whose results decide
         names: plain activations
-        paths: the keys before the activation's in the results, from the results of the first seed
+        paths: from the results of the first seed, the keys before the activation's, by a name for the message
         see: words to add if none diverges
     """
 
     def decide(e: Evidence) -> Verdict:
-        places = list(paths(e.seeds(item)[0]))
+        places = paths(e.seeds(item)[0])
         if not places:
             raise MissingError(f"{item} has no runs of both {names[0]} and b{names[0]}")
         cells = {
-            name: {" / ".join(path): e.entry(item, *path, name, "valid_bpc") for path in places}
-            for pair in names
-            for name in (pair, f"b{pair}")
+            name: {place: e.entry(item, *path, name, "valid_bpc") for place, path in places.items()}
+            for plain_name in names
+            for name in (plain_name, f"b{plain_name}")
         }
         counts = {name: _diverged(entries.values()) for name, entries in cells.items()}
         reason = "diverged: " + ", ".join(f"{name} {lost} of {runs}" for name, (lost, runs) in counts.items())
         reason += "; validation BPC: " + "; ".join(
-            f"{f'{place} ' if place else ''}{name} {entry.text()}"
+            f"{name}{', ' if place else ''}{place} {entry.text()}"
             for name, entries in cells.items()
             for place, entry in entries.items()
         )
