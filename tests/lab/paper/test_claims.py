@@ -64,10 +64,22 @@ def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
             "reproduced",
         ),
         (
+            "straightened",
+            "figure4",
+            {f"{k} skips": {"mean_lag_of_the_lowest_layer": v} for k, v in (("without", 5.0), ("with", 30.0))},
+            "not reproduced",
+        ),
+        (
             "skips",
             "figure5",
             ends("last_train_bpc", {"36 layers, no skips": 4.3, "36 layers, skips": 2.3, "4 layers, skips": 2.9}),
             "reproduced",
+        ),
+        (
+            "skips",
+            "figure5",
+            ends("last_train_bpc", {"36 layers, no skips": 2.3, "36 layers, skips": 4.3, "4 layers, skips": 2.9}),
+            "not reproduced",
         ),
         ("faster", "figure6", curves(relu=2.4, brelu=2.3), "reproduced"),
         ("faster", "figure6", curves(relu=2.4, brelu=2.385), "not decided"),
@@ -259,6 +271,15 @@ def test_table_5_is_decided_in_each_reading_of_the_shortcut() -> None:
     assert lone == Verdict("not decided", "table5 has no pair of a plain and a bipolar run")
 
 
+def test_the_seeds_of_a_run_without_a_search_all_count() -> None:
+    def results(norm: float | str) -> dict[str, Any]:
+        return {"wrn": {"relu": {"test_error": 50.0, "lr": 0.01}, "batch norm": {"test_error": norm, "lr": 0.1}}}
+
+    # were the first all there is, ReLU would beat a network that diverged
+    assert seeds_of("batch norm", results(DIVERGED)).status == "not reproduced"
+    assert seeds_of("batch norm", results(DIVERGED), results(40.0), results(40.0)).status == "not decided"
+
+
 def test_a_network_without_its_batch_norm_run_is_not_decided() -> None:
     old = {"wrn": {"relu": {"test_error": 50.0, "lr": 0.01}, "brelu": {"test_error": 44.0, "lr": 0.01}}}
     records = {"table5": record("table5", old), "table1": record("table1", table1_results())}
@@ -300,7 +321,11 @@ def test_the_best_rate_is_that_with_the_lowest_error() -> None:
         }
 
     claim = BY_NAME["dropout"]
-    for best, status in (({4: 0.1, 36: 0.025}, "reproduced"), ({4: 0.05, 36: 0.05}, "not decided")):
+    for best, status in (
+        ({4: 0.1, 36: 0.025}, "reproduced"),
+        ({4: 0.05, 36: 0.05}, "not decided"),
+        ({4: 0.025, 36: 0.1}, "not reproduced"),
+    ):
         evidence = Evidence({"dropout": record("dropout", results(best), scale="paper")})
         assert claim.verdict(evidence).status == status
 

@@ -292,10 +292,11 @@ ITEM = Training(
     about=(
         "Wide ResNets (wrn) and Oriented Response Networks (orn) without batch norm, started by LSUV. The learning "
         "rate is searched for: from 0.08, halved whenever training diverges. With a clean shortcut, which carries x, "
-        "plain and bipolar Wide ResNets are the same in distribution: by the sign symmetry the start of one is as "
-        "likely as that of the other, and they train alike. The paper does not say what its shortcuts carry; where it "
-        "says rectified they carry f(x), as an activation in place makes it. Batch norm: the same network with it, "
-        "ReLU, at the rate 0.1; the published errors are those that the paper quotes."
+        "plain and bipolar Wide ResNets are the same in distribution: LSUV measures the outputs of convolutions, so by "
+        "the sign symmetry the start of one is as likely as that of the other, and they train alike. The paper does "
+        "not say what its shortcuts carry; in the columns named rectified they carry f(x), as an activation in place "
+        "makes it. Batch norm: the same network with it and ReLU, at the rate 0.1; published are the errors that the "
+        "paper quotes."
     ),
     claims=CLAIMS,
     published=PUBLISHED,

@@ -63,8 +63,9 @@ def mean_of_curve(e: Evidence, item: str, name: str) -> Entry:
 
 def entry_of_search(e: Evidence, item: str, name: str, value: Callable[[Results], float | str | None]) -> Entry:
     """As :meth:`Evidence.entry_of`. A search that finds no rate is not repeated: its failure stands for all seeds."""
-    first = value(e.seeds(item)[0])
-    return Entry([first]) if first == DNC else e.entry_of(item, name, value)
+    first, *others = (value(results) for results in e.seeds(item))
+    alone = first == DNC and all(other is None for other in others)
+    return Entry([DNC]) if alone else e.entry_of(item, name, value)
 
 
 def only_plain_diverges(
