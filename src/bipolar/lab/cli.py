@@ -58,7 +58,7 @@ def reproduce(
         scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
         out: The directory to write to. Runs that are finished there are not repeated. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
-        seeds: Train with so many seeds. Default: what each item says, mostly 1.
+        seeds: Train with so many seeds. Default: what each item says, mostly 3, and 1 at the scale quick.
         workers: Train in so many processes on this machine.
         ray: Train on a Ray cluster, a local one unless there is an address.
         ray_address: The address of a Ray cluster.

@@ -46,6 +46,7 @@ def test_pictures_can_be_drawn(tmp_path: Path) -> None:
     broken = {"status": "did not converge", "train_bpc": []}
     names = {
         "figure5": [f"{depth} layers, {kind}" for depth in (4, 36) for kind in ("skips", "no skips")],
+        "lsuv": list(TRAININGS["lsuv"].runs("quick")),
         "figure6": ["relu", "brelu", "relu, second moment", "selu", "bselu"],
         "aliasing": [f"{a}, {b}" for a, b in aliasing.RUNS],
     }

@@ -1,12 +1,23 @@
 """Table 5 at the paper's scale."""
 
-from bipolar.lab.paper import table5
+from bipolar.lab.paper import figure3, shortcut, table5
+from bipolar.lab.reproduce.scales import SCALES
 
 
 def test_the_papers_scale_is_the_papers_for_images_too() -> None:
     runs = table5.runs("paper")
-    assert len(runs) == 8
+    assert len(runs) == 2 * len(table5.COLUMNS)
     c = runs["orn: belu"]
     assert (c.data, c.lr, c.max_epochs, c.batch_size, c.search) == ("cifar10", 0.08, 200, 128, True)
     assert (c.model.network, c.model.depth, c.model.widen_factor, c.model.dropout) == ("orn", 28, 10, 0.3)
     assert (c.model.norm, c.model.shortcut, c.momentum, c.weight_decay) == (None, "clean", 0.9, 5e-4)
+
+
+def test_batch_norm_and_the_two_readings_of_the_shortcut_have_runs() -> None:
+    for scale in SCALES:
+        runs = table5.runs(scale)
+        for network in ("wrn", "orn"):
+            norm = runs[f"{network}: batch norm"]
+            assert (norm.model.norm, norm.model.activation, norm.lr, norm.search) == ("batch", "relu", 0.1, False)
+        assert runs["wrn: relu, rectified"] in shortcut.runs(scale).values()  # run once for both
+        assert set(figure3.runs(scale)) <= set(table5.ACTIVATIONS)

@@ -40,7 +40,7 @@ def test_the_report_says_what_was_found_beside_what_was_published(reported: Path
     assert cell == {"ours": ["did not converge", 1.8], "published": "did not converge", "difference": None}
     text = (reported / "report.md").read_text()
     assert "| Theorems 1 and 2, Figure 1 | **reproduced** |" in text
-    assert "the paper's claims: 1 reproduced" in text
+    assert "the paper's claims: 2 reproduced" in text
     assert "our own: 0 reproduced" in text
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from bipolar.lab.paper import ITEMS
 from bipolar.lab.reproduce import trials
 from bipolar.lab.reproduce.executors import one_after_another
-from bipolar.lab.reproduce.item import Computation
+from bipolar.lab.reproduce.item import Computation, Training
 from bipolar.lab.reproduce.reproduction import Reproduction, record_again
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.training.text import TextConfig, train_text
@@ -38,6 +39,12 @@ def test_seeds(tmp_path: Path) -> None:
     more = reproduce(tiny(seeds=2), tmp_path, seeds=3)
     assert more["by_seed"].keys() == {"1", "2", "3"}
     assert more["by_seed"]["2"] == record["by_seed"]["2"]
+
+
+def test_three_seeds_are_the_default_where_runs_are_long() -> None:
+    for item in ITEMS.values():
+        if isinstance(item, Training):
+            assert min(item.seeds[scale] for scale in ("small", "paper")) >= 3
 
 
 def refuse(*_: Any, **__: Any) -> None:

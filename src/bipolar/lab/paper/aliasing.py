@@ -22,7 +22,7 @@ from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Results
 from bipolar.lab.reproduce.rules import decided_if, end_of_run
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, Verdict, compare, show
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, Verdict, compare
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -64,8 +64,8 @@ def _aliasing(e: Evidence) -> Verdict:
         end_of_run(e, "aliasing", name, "best_valid_bpc") for name in ("elu, right", "belu, right", "elu, after skip")
     )
     reason = (
-        f"validation BPC: ELU with right gradients {show(right)}, BELU {show(belu)}, ELU with its derivative taken "
-        f"after the skip {show(wrong)}"
+        f"validation BPC: ELU with right gradients {right.text()}, BELU {belu.text()}, ELU with its derivative taken "
+        f"after the skip {wrong.text()}"
     )
     alike = compare(right, belu, Margin(0.05, 0.05, "BPC"))
     worse = compare(wrong, right, Margin(0.2, 0.2, "BPC"))

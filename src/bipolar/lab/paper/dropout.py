@@ -56,7 +56,8 @@ def _dropout(e: Evidence) -> Verdict:
         means = {rate: entry.mean for rate, entry in entries.items() if entry.mean is not None}
         if not means:
             raise MissingError(f"no run of {depth} has converged")
-        least = BPC.one if any(len(entry.ours) < 2 for entry in entries.values()) else BPC.several
+        margin = BPC.at(e.scale("dropout"))
+        least = margin.one if any(len(entry.ours) < 2 for entry in entries.values()) else margin.several
         good[depth] = {rate for rate, mean in means.items() if mean <= min(means.values()) + least}
     reason = "rates within the margin of the best: " + ", ".join(
         f"{depth}: {', '.join(f'{rate:g}' for rate in sorted(rates))}" for depth, rates in good.items()

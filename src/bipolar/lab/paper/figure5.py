@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.lab.reproduce.curves import draw_run, table_of_curves, train_curves
+from bipolar.lab.reproduce.curves import draw_panels, shade, table_of_curves, train_curves
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import BPC, decided_if, end_of_run
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict, compare, show
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict, compare
 from bipolar.lab.training.text import TextConfig, TextModel
 
 DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}
@@ -35,18 +36,11 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
-    results = seeds[0]
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, kind in zip(panels, ("no skips", "skips"), strict=True):
-        names = [name for name in results if name.endswith(f", {kind}")]
-        for i, name in enumerate(names):
-            shade = 0.25 + 0.75 * i / max(len(names) - 1, 1)
-            draw_run(axes, results[name], name.partition(",")[0], color=(0.84 * shade, 0.37 * shade, 0.0))
-        axes.set(title=f"{kind}", xlabel="step", ylabel="training loss (BPC)")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-    return figure
+    def look(name: str) -> dict[str, Any]:
+        depths = sorted({int(run.split()[0]) for run in seeds[0]})
+        return {"color": shade(depths.index(int(name.split()[0])), len(depths)), "label": name.partition(",")[0]}
+
+    return draw_panels(seeds[0], ("no skips", "skips"), lambda name: name.partition(", ")[2], look)
 
 
 def _skips_help_depth(e: Evidence) -> Verdict:
@@ -55,10 +49,11 @@ def _skips_help_depth(e: Evidence) -> Verdict:
         for name in ("36 layers, no skips", "36 layers, skips", "4 layers, skips")
     )
     reason = (
-        f"training BPC at the end: 36 layers {show(without)} without skips and {show(with_)} with, 4 layers with skips "
-        f"{show(shallow)}"
+        f"training BPC at the end: 36 layers {without.text()} without skips and {with_.text()} with, 4 layers "
+        f"with skips {shallow.text()}"
     )
-    deep, shallow_order = compare(with_, without, BPC), compare(with_, shallow, BPC)
+    margin = BPC.at(e.scale("figure5"))
+    deep, shallow_order = compare(with_, without, margin), compare(with_, shallow, margin)
     return decided_if(deep == "below" and shallow_order in ("below", "equal"), reason, deep, shallow_order)
 
 

@@ -60,6 +60,15 @@ CLAIMS = [
         decide=beats("table2", 1.386, "DOT(S)-RNN"),
         least="paper",
     ),
+    Claim(
+        "recurrent batch norm",
+        "On Penn Treebank the network is better than the LSTM with recurrent batch norm.",
+        where="Table 2",
+        items=("table2",),
+        rule="its test error is below 1.32 BPC, of the LSTM with recurrent batch norm, by 0.005",
+        decide=beats("table2", 1.32, "the LSTM with recurrent batch norm"),
+        least="paper",
+    ),
 ]
 
 ITEM = Training(

@@ -17,11 +17,17 @@ def train_curves(outcomes: Mapping[str, Outcome]) -> Results:
             "status": outcome.result["status"],
             "reason": outcome.result.get("reason"),
             "train_bpc": outcome.curve("train_bpc"),
+            "first_cut": _first_cut(outcome.curve("lr")),
             "best_valid_bpc": outcome.result.get("best_valid_bpc") if outcome.converged else DNC,
             "last_train_bpc": outcome.last("train_bpc") if outcome.converged else DNC,
         }
         for name, outcome in outcomes.items()
     }
+
+
+def _first_cut(rates: Sequence[tuple[int, float]]) -> int | None:
+    """The step at which the learning rate was first cut, if it was."""
+    return next((step for (step, rate), (_, before) in zip(rates[1:], rates, strict=False) if rate < before), None)
 
 
 def table_of_curves(seeds: Sequence[Results]) -> list[Table]:
@@ -51,3 +57,27 @@ def draw_losses(
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
     return figure
+
+
+def draw_panels(
+    curves: Mapping[str, Any],
+    panels: Sequence[str],
+    panel_of: Callable[[str], str],
+    look: Callable[[str], Mapping[str, Any]],
+) -> Figure:
+    """The runs of :func:`train_curves` in panels side by side; ``look`` gives a run's label, colour and line style."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
+        for name, run in curves.items():
+            if panel_of(name) == panel:
+                draw_run(axes, run, **look(name))
+        axes.set(title=panel, xlabel="step", ylabel="training loss (BPC)")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    return figure
+
+
+def shade(place: int, places: int) -> tuple[float, float, float]:
+    """A shade of vermilion, from dark to bright, for one of several places in an order."""
+    light = 0.25 + 0.75 * place / max(places - 1, 1)
+    return 0.84 * light, 0.37 * light, 0.0

@@ -48,7 +48,7 @@ class Training(Item):
     #: the results of one seed, from the outcomes of its runs
     collect: Callable[[Mapping[str, Outcome]], Results]
     #: the default number of seeds
-    seeds: Mapping[Scale, int] = field(default_factory=lambda: {"quick": 1, "small": 1, "paper": 1})
+    seeds: Mapping[Scale, int] = field(default_factory=lambda: {"quick": 1, "small": 3, "paper": 3})
 
 
 @dataclass(frozen=True, kw_only=True)

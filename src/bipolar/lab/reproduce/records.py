@@ -24,10 +24,14 @@ def read_record(directory: Path, item: str) -> dict[str, Any] | None:
     return values if whole else None
 
 
+def by_seed(record: Mapping[str, Any]) -> dict[str, Results]:
+    """The results by seed; those of a computation, which has no seeds, under an empty name."""
+    return record.get("by_seed") or {"": record["results"]}
+
+
 def results_of(record: Mapping[str, Any]) -> list[Results]:
     """The results of each seed."""
-    by_seed = record.get("by_seed")
-    return list(by_seed.values()) if by_seed else [record["results"]]
+    return list(by_seed(record).values())
 
 
 def finite(value: Any) -> Any:

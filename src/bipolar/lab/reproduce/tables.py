@@ -15,10 +15,17 @@ class Entry:
 
     ours: Sequence[float | str] = ()
     published: float | str | None = None
+    #: the names of the seeds of ``ours``, if they are known
+    seeds: Sequence[str] = ()
 
     @property
     def numbers(self) -> list[float]:
         return [value for value in self.ours if isinstance(value, float)]
+
+    @property
+    def failed(self) -> float:
+        """The share of seeds that have words in place of a number: those that did not converge."""
+        return 1 - len(self.numbers) / len(self.ours) if self.ours else 1.0
 
     @property
     def mean(self) -> float | None:
@@ -32,11 +39,16 @@ class Entry:
         return math.sqrt(sum((value - self.mean) ** 2 for value in self.numbers) / (len(self.numbers) - 1))
 
     @property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean."""
+        return None if self.spread is None else self.spread / math.sqrt(len(self.numbers))
+
+    @property
     def difference(self) -> float | None:
         """Our mean less the published value, if both are numbers."""
         return self.mean - self.published if self.mean is not None and isinstance(self.published, float) else None
 
-    def text(self, digits: int) -> str:
+    def text(self, digits: int = 3) -> str:
         """Our mean, its spread, and how many seeds failed."""
         words = [value for value in self.ours if isinstance(value, str)]
         if self.mean is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from bipolar.lab.reproduce.outcomes import Results
-from bipolar.lab.reproduce.records import results_of
+from bipolar.lab.reproduce.records import by_seed
 from bipolar.lab.reproduce.scales import SCALES, Scale
 from bipolar.lab.reproduce.tables import Entry, over
 
@@ -34,14 +34,22 @@ class Evidence:
     def __init__(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         self.records = records
 
-    def seeds(self, item: str) -> list[Results]:
-        """The results of each seed of an item whose runs are complete."""
+    def by_seed(self, item: str) -> dict[str, Results]:
+        """The results by seed of an item whose runs are complete."""
         record = self.records.get(item)
         if record is None:
             raise MissingError(f"there are no runs of {item}")
         if not record.get("complete"):
             raise MissingError(f"the runs of {item} are not complete")
-        return results_of(record)
+        return by_seed(record)
+
+    def seeds(self, item: str) -> list[Results]:
+        """The results of each seed of an item whose runs are complete."""
+        return list(self.by_seed(item).values())
+
+    def trained(self, item: str) -> bool:
+        """Whether an item has runs with seeds; a computation has none."""
+        return bool(self.records[item].get("by_seed"))
 
     def scale(self, item: str) -> Scale:
         scale: Scale = self.records[item]["scale"]
@@ -53,11 +61,11 @@ class Evidence:
 
     def entry_of(self, item: str, name: str, value: Callable[[Results], float | str | None]) -> Entry:
         """The values of a function of the results, for all seeds; ``name`` is for the message if one is missing."""
-        found = [value(results) for results in self.seeds(item)]
-        values = [v for v in found if v is not None]
+        found = {seed: value(results) for seed, results in self.by_seed(item).items()}
+        values = [v for v in found.values() if v is not None]
         if len(values) < len(found):
             raise MissingError(f"{item} has nothing at {name}" + (" for some seeds" if values else ""))
-        return Entry(values)
+        return Entry(values, seeds=tuple(found))
 
 
 @dataclass(frozen=True)
@@ -83,10 +91,16 @@ class Claim:
                 if SCALES.index(evidence.scale(item)) < SCALES.index(self.least):
                     return Verdict("not decided", f"the scale {evidence.scale(item)} is too small to tell")
             verdict = self.decide(evidence)
+            counts = [len(evidence.seeds(item)) for item in self.items if evidence.trained(item)]
+            seeds = f"{_count(min(counts))}: " if counts else ""
             scale = evidence.scale(self.items[0])
-            return verdict if scale == "paper" else Verdict(verdict.status, f"{verdict.reason} (scale: {scale})")
+            return Verdict(verdict.status, seeds + verdict.reason + (f" (scale: {scale})" if scale != "paper" else ""))
         except MissingError as error:
             return Verdict("not decided", str(error))
+
+
+def _count(seeds: int) -> str:
+    return {1: "one seed", 2: "two seeds"}.get(seeds, f"{seeds} seeds")
 
 
 @dataclass(frozen=True)
@@ -94,38 +108,75 @@ class Margin:
     """The difference of two means from which on they are not equal.
 
     With several seeds it is ``several``, or two standard errors of the difference if these are larger. One seed says
-    nothing about the noise, so the margin is wider: ``one``.
+    nothing about the noise, so the margin is wider: ``one``. At the paper's scale runs are so long that their ends
+    differ less from seed to seed: there it is ``paper``, whatever the number of seeds, or two standard errors.
     """
 
     several: float
     one: float
     unit: str
+    paper: float | None = None
+
+    def at(self, scale: Scale) -> "Margin":
+        """The margin at a scale."""
+        return self if scale != "paper" or self.paper is None else Margin(self.paper, self.paper, self.unit)
 
     def __str__(self) -> str:
-        return f"{self.one:g} {self.unit} with one seed, {self.several:g} or two standard errors with several"
+        text = f"{self.one:g} {self.unit} with one seed, {self.several:g} or two standard errors with several"
+        paper = (
+            f"; {self.paper:g} or two standard errors at the paper's scale, where runs are long and end with less noise"
+        )
+        return text + (paper if self.paper is not None else "")
 
 
 Order: TypeAlias = Literal["below", "above", "equal", "unclear"]
 
 
 def compare(a: Entry, b: Entry, margin: Margin) -> Order:
-    """The place of a relative to b, or ``"unclear"``.
+    """The place of a relative to b, where above is worse, or ``"unclear"``.
 
-    An entry that did not converge is above every one that did; an entry of which some seeds converged is unclear.
+    Seeds that diverge count first, then the mean of those that converge:
+
+    - A side that always diverges is above one that does not. If both always diverge, it is unclear.
+    - A side that diverges in some seeds is above one that never does; but if those of it that converge are below by
+      more than the margin, it is unclear.
+    - If both diverge in some seeds, the means decide; but if they do not point where the shares of seeds that
+      diverge do, it is unclear.
     """
-    if any(0 < len(entry.numbers) < len(entry.ours) for entry in (a, b)) or (a.mean is None and b.mean is None):
-        return "unclear"
-    if a.mean is None or b.mean is None:
-        return "above" if a.mean is None else "below"
-    apart = a.mean - b.mean
-    if a.spread is None or b.spread is None:
-        noise, least = 0.0, margin.one
-    else:
-        noise = 2 * math.sqrt(a.spread**2 / len(a.numbers) + b.spread**2 / len(b.numbers))
-        least = max(margin.several, noise)
+    if diverged(a) or diverged(b):
+        return "unclear" if diverged(a) and diverged(b) else "above" if diverged(a) else "below"
+    by_mean = _compare_means(a, b, margin)
+    if a.failed == b.failed:
+        return by_mean
+    by_share: Order = "above" if a.failed > b.failed else "below"
+    if a.failed and b.failed:
+        return by_mean if by_mean == by_share else "unclear"
+    return "unclear" if by_mean == ("below" if by_share == "above" else "above") else by_share
+
+
+def _compare_means(a: Entry, b: Entry, margin: Margin) -> Order:
+    """The order of the means of the seeds that converge.
+
+    If both sides have the same seeds, which may share their random numbers, the differences seed by seed decide.
+    """
+    differences = Entry(_paired_differences(a, b))
+    apart, error = differences.mean, differences.standard_error
+    if apart is None or error is None:
+        apart = (a.mean or 0.0) - (b.mean or 0.0)
+        errors = [e for e in (a.standard_error, b.standard_error) if e is not None]
+        error = math.hypot(*errors) if len(errors) == 2 else None
+    noise = 0.0 if error is None else 2 * error
+    least = margin.one if error is None else max(margin.several, noise)
     if abs(apart) > least:
         return "below" if apart < 0 else "above"
     return "equal" if abs(apart) + noise <= margin.several else "unclear"
+
+
+def _paired_differences(a: Entry, b: Entry) -> list[float]:
+    """The differences in the seeds in which both converge; none if the seeds are not the same."""
+    if not a.seeds or tuple(a.seeds) != tuple(b.seeds):
+        return []
+    return [x - y for x, y in zip(a.ours, b.ours, strict=True) if isinstance(x, float) and isinstance(y, float)]
 
 
 def diverged(entry: Entry) -> bool:
@@ -135,9 +186,3 @@ def diverged(entry: Entry) -> bool:
 
 def all_converged(entry: Entry) -> bool:
     return len(entry.numbers) == len(entry.ours)
-
-
-def show(entry: Entry, digits: int = 3) -> str:
-    """The mean and spread of an entry, and its number of seeds."""
-    seeds = f"{len(entry.ours)} seeds" if len(entry.ours) > 1 else "one seed"
-    return f"{entry.text(digits)} ({seeds})"
