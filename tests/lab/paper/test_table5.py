@@ -1,4 +1,4 @@
-"""Table 5 at the paper's scale."""
+"""Table 5 at the paper's scale and at the quick one."""
 
 from bipolar.lab.paper import table5
 
@@ -10,3 +10,7 @@ def test_the_papers_scale_is_the_papers_for_images_too() -> None:
     assert (c.data, c.lr, c.max_epochs, c.batch_size, c.search) == ("cifar10", 0.08, 200, 128, True)
     assert (c.model.network, c.model.depth, c.model.widen_factor, c.model.dropout) == ("orn", 28, 10, 0.3)
     assert (c.model.norm, c.model.shortcut, c.momentum, c.weight_decay) == (None, "clean", 0.9, 5e-4)
+
+
+def test_no_rate_is_searched_for_at_the_quick_scale() -> None:
+    assert not any(config.search for config in table5.runs("quick").values())
