@@ -115,7 +115,13 @@ class Report:
 
     @property
     def about_scales(self) -> list[str]:
-        return [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
+        about = [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
+        if self.has_recorded:
+            about.append(
+                f"The last column has the verdicts of earlier runs, which come with the package, at the scale small: "
+                f"{ABOUT_SCALES['small']}."
+            )
+        return about
 
     @property
     def has_recorded(self) -> bool:
