@@ -82,10 +82,12 @@ def test_the_command_of_the_bare_wheel_names_the_extra(fresh_python: Path) -> No
     assert "pip install 'bipolar[lab]'" in result.stderr
 
 
-def test_the_wheel_carries_the_types_and_the_licence(fresh_python: Path) -> None:
+def test_the_wheel_carries_the_types_the_licence_and_the_files_of_the_report(fresh_python: Path) -> None:
     site = next(fresh_python.parents[1].glob("lib/python*/site-packages"))
     assert (site / "bipolar" / "py.typed").exists()
     assert list(site.glob("bipolar-*.dist-info/licenses/LICENSE"))
+    for name in ("page.html.jinja", "recorded.json"):
+        assert (site / "bipolar" / "lab" / "report" / name).exists()
 
 
 def room_of(module: str) -> str:

@@ -13,7 +13,7 @@ try:
     from bipolar.lab.data import catalogue, data_directory
     from bipolar.lab.errors import UsageError
     from bipolar.lab.paper import ITEMS
-    from bipolar.lab.report import write_markdown, write_report
+    from bipolar.lab.report import write_markdown, write_report, write_verdicts
     from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction, record_again
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 else:
     Item = tyro.extras.literal_type_from_choices(ITEMS)
 
+#: Workers at the scale quick, unless asked for: more would only take memory, for some dozens of short runs.
+MOST_WORKERS = 8
+
 app = tyro.extras.SubcommandApp()
 
 
@@ -46,7 +49,7 @@ def reproduce(
     out: Path | None = None,
     data_dir: Path | None = None,
     seeds: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     ray: bool = False,
     ray_address: str | None = None,
     list: bool = False,
@@ -59,7 +62,7 @@ def reproduce(
         out: The directory to write to. Runs that are finished there are not repeated. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
         seeds: Train with so many seeds. Default: what each item says, mostly 3, and 1 at the scale quick.
-        workers: Train in so many processes on this machine.
+        workers: Train in so many processes on this machine. Default: at the scale quick one for each core, else 1.
         ray: Train on a Ray cluster, a local one unless there is an address.
         ray_address: The address of a Ray cluster.
         list: Only list the items, with what they show, what they cost here, and what is done.
@@ -75,6 +78,8 @@ def reproduce(
     if list:
         print(listing(work))
         return
+    if workers is None:
+        workers = min(os.cpu_count() or 1, MOST_WORKERS) if scale == "quick" else 1
     executor = (
         on_ray(ray_address) if ray or ray_address else one_after_another if workers == 1 else in_processes(workers)
     )
@@ -89,17 +94,22 @@ def reproduce(
 
 
 @app.command
-def report(runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None = None) -> None:
+def report(
+    runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None = None, verdicts: Path | None = None
+) -> None:
     """Rebuild the report, and the pictures, on what bipolar reproduce has left in a directory, and print where it is.
 
     Args:
         runs: The directory, as --out of bipolar reproduce.
         markdown: Write a Markdown file there, instead of a page, with links to the pictures in the directory.
+        verdicts: Write the verdicts alone there, as JSON, instead of a page.
     """
     if not runs.is_dir():
         raise UsageError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
     record_again([*ITEMS.values()], runs)
-    for path in write_report(runs) if markdown is None else [write_markdown(runs, markdown)]:
+    made = [] if markdown is None else [write_markdown(runs, markdown)]
+    made += [] if verdicts is None else [write_verdicts(runs, verdicts)]
+    for path in made or write_report(runs):
         print(path)
 
 

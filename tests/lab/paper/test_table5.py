@@ -1,4 +1,4 @@
-"""Table 5 at the paper's scale."""
+"""Table 5 at the paper's scale and at the quick one."""
 
 from bipolar.lab.paper import figure3, shortcut, table5
 from bipolar.lab.reproduce.scales import SCALES
@@ -21,3 +21,7 @@ def test_batch_norm_and_the_two_readings_of_the_shortcut_have_runs() -> None:
             assert (norm.model.norm, norm.model.activation, norm.lr, norm.search) == ("batch", "relu", 0.1, False)
         assert runs["wrn: relu, rectified"] in shortcut.runs(scale).values()  # run once for both
         assert set(figure3.runs(scale)) <= set(table5.ACTIVATIONS)
+
+
+def test_no_rate_is_searched_for_at_the_quick_scale() -> None:
+    assert not any(config.search for config in table5.runs("quick").values())

@@ -3,7 +3,9 @@
 import dataclasses
 import html
 import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS, table2
-from bipolar.lab.report import write_markdown, write_report
-from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER
+from bipolar.lab.report import write_markdown, write_report, write_verdicts
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED
+from bipolar.lab.report.recorded import recorded
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.reproduction import Reproduction
@@ -75,6 +78,35 @@ def test_the_documentation_is_what_the_results_say(tmp_path: Path) -> None:
         assert made.read_text() == (root / "docs/paper.md").read_text()
     finally:
         made.unlink()
+
+
+def test_the_recorded_verdicts_are_what_the_results_say(tmp_path: Path) -> None:
+    """The command in results/README.md was run after the last change."""
+    made = write_verdicts(ROOT / "results/small", tmp_path / "recorded.json")
+    assert json.loads(made.read_text()) == {name: asdict(verdict) for name, verdict in recorded().items()}
+    assert {verdict.scale for verdict in recorded().values()} <= {"small", None}
+
+
+def test_a_report_on_a_quick_run_shows_them(tmp_path: Path, reported: Path) -> None:
+    known = recorded()["rates"]
+    shutil.copy(reported / "figure1.json", tmp_path)
+    write_report(tmp_path)
+    assert f"**{known.verdict}**" in (tmp_path / "report.md").read_text()
+    for suffix in ("html", "md"):
+        assert RECORDED in (tmp_path / f"report.{suffix}").read_text()
+        assert RECORDED not in (reported / f"report.{suffix}").read_text()  # which has other scales too
+    claims = {claim["name"]: claim for claim in json.loads((tmp_path / "report.json").read_text())["claims"]}
+    assert claims["rates"]["recorded"] == asdict(known)
+
+
+def test_the_command_writes_the_verdicts(reported: Path, tmp_path: Path) -> None:
+    main(["report", str(reported), "--verdicts", str(tmp_path / "verdicts.json")])
+    verdicts = json.loads((tmp_path / "verdicts.json").read_text())
+    assert verdicts["mean"]["verdict"] == "reproduced"
+    assert (verdicts["elu"]["scale"], verdicts["elu"]["seeds"]) == ("small", 2)
+    assert verdicts["rates"] | {"reason": ""} == {"verdict": "not decided", "reason": "", "scale": None, "seeds": 0}
+    with pytest.raises(SystemExit, match="--verdicts"):
+        main(["report", str(reported), "--verdicts", str(tmp_path)])
 
 
 def test_the_example_of_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

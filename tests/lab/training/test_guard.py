@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bipolar.lab.training.guard import Guard
+from bipolar.lab.training.guard import Guard, is_slow
 from bipolar.lab.training.text import TextTask, train_text
 from tests.helpers.text_runs import metrics, text_config
 
 
-def test_the_three_reasons() -> None:
+def test_the_reasons() -> None:
     def after(losses: list[float]) -> str | None:
         guard = Guard(uniform=5.0, patience=50)
         for step, loss in enumerate(losses, 1):
@@ -21,9 +21,21 @@ def test_the_three_reasons() -> None:
         return None
 
     assert after([4.0] * 100) is None
-    assert after([6.0] * 49 + [1.0] * 51) == "50: the loss is no better than a uniform guess after 50 steps"
+    guess = "50: the loss is no better than a uniform guess after 50 steps"
+    assert after([11.0] + [6.0] * 48 + [1.0] * 51) == f"{guess}, and was 2.2 times that"
+    assert after([6.0] * 49 + [1.0] * 51) == guess.replace("50: ", "50: slow: ")
     assert after([4.0, float("nan")]) == "2: the loss is not finite"
     assert after([4.0, 51.0]) == "2: the loss is more than 10 times that of a uniform guess"
+
+
+def test_a_run_that_goes_on_remembers_its_highest_loss() -> None:
+    first, second = Guard(uniform=5.0, patience=50), Guard(uniform=5.0, patience=50)
+    for step, loss in enumerate([11.0] + [6.0] * 30, 1):
+        assert first.check(step, loss) is None
+    second.load_state_dict(first.state_dict())
+    found = second.check(50, 6.0)
+    assert found is not None
+    assert not is_slow(found.reason)
 
 
 def test_a_run_that_diverges_ends_cleanly(corpus: Path, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ CLAIMS = [
             "higher by 0.2, or it does not converge"
         ),
         decide=_aliasing,
+        least="quick",
     ),
 ]
 

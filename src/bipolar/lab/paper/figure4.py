@@ -139,6 +139,7 @@ CLAIMS = [
         items=("figure4",),
         rule="the gradient at the lowest of 36 layers is centred 35 steps back, give or take 9",
         decide=_smeared,
+        least="quick",
     ),
     Claim(
         "straightened",
@@ -147,6 +148,7 @@ CLAIMS = [
         items=("figure4",),
         rule="with skips the gradient at the lowest layer is centred less than half as many steps back as without",
         decide=_straightened,
+        least="quick",
     ),
 ]
 

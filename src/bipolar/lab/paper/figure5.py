@@ -68,6 +68,7 @@ CLAIMS = [
             f"skips; margin: {BPC}"
         ),
         decide=_skips_help_depth,
+        least="quick",
     ),
 ]
 

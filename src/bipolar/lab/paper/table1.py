@@ -73,7 +73,7 @@ def base(scale: Scale, num_layers: int) -> TextConfig:
 
 
 def runs(scale: Scale) -> dict[str, TextConfig]:
-    depths = tuple(SHAPES) if scale == "paper" else (36, 16, 4)
+    depths = {"quick": (36, 4), "small": (36, 16, 4), "paper": tuple(SHAPES)}[scale]
     found = {}
     for depth in depths:
         columns = COLUMNS | (AT_36 if depth == 36 else {})

@@ -8,11 +8,12 @@ from typing import Any
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
+from bipolar.lab.report.recorded import Recorded, recorded
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import read_record, results_of
 from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
 from bipolar.lab.reproduce.tables import Table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Status, Verdict
 from bipolar.lab.training.journal import duration
 
 PAPER = "Shifting Mean Activation Towards Zero with Bipolar Activation Functions"
@@ -30,7 +31,9 @@ INTRODUCTION = (
     "reading of public code and a simulation, not a proof of what happened. And a verdict below the paper's scale is "
     "one about smaller networks and shorter runs.",
 )
-STATUSES = ("reproduced", "not reproduced", "not decided")
+#: The title of the verdicts that come with the package.
+RECORDED = "recorded at the scale small"
+STATUSES: tuple[Status, ...] = ("reproduced", "not reproduced", "not decided")
 #: Parts of a run's configuration without a place in a section: the model is shown part by part, the rest does not
 #: change results or stands elsewhere.
 NOT_SHOWN = ("model", "machine", "seed", "split", "checkpoint_every", "log_every")
@@ -42,6 +45,8 @@ class Decided:
 
     claim: Claim
     verdict: Verdict
+    #: the verdict of the records that come with the package, in a report on a quick run
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True)
@@ -110,22 +115,37 @@ class Report:
 
     @property
     def about_scales(self) -> list[str]:
-        return [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
+        about = [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
+        if self.has_recorded:
+            about.append(
+                f"The last column has the verdicts of earlier runs, which come with the package, at the scale small: "
+                f"{ABOUT_SCALES['small']}."
+            )
+        return about
+
+    @property
+    def has_recorded(self) -> bool:
+        return any(d.recorded for d in self.decided)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """The number of verdicts of each status, for each group of claims."""
+        """The number of verdicts of each status, for each group of claims: here, and as recorded."""
         groups = {
             "the paper's claims": [d for d in self.decided if d.claim.where != OURS],
             "our own": [d for d in self.decided if d.claim.where == OURS],
         }
-        return {
-            f"At the scale {', '.join(self.scales)}, {name}": {
-                status: sum(d.verdict.status == status for d in group) for status in STATUSES
-            }
+        found = {
+            f"At the scale {', '.join(self.scales)}, {name}": [d.verdict.status for d in group]
             for name, group in groups.items()
             if group
         }
+        if self.has_recorded:
+            found |= {
+                f"{RECORDED.capitalize()}, {name}": [d.recorded.verdict for d in group if d.recorded]
+                for name, group in groups.items()
+                if group
+            }
+        return {name: {status: verdicts.count(status) for status in STATUSES} for name, verdicts in found.items()}
 
 
 def read(directory: Path, items: Iterable[Item]) -> Report:
@@ -135,7 +155,12 @@ def read(directory: Path, items: Iterable[Item]) -> Report:
     if not records:
         raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     evidence = Evidence(records)
-    decided = [Decided(claim, claim.verdict(evidence)) for item in known.values() for claim in item.claims]
+    quick = all(record["scale"] == "quick" for record in records.values())
+    decided = [
+        Decided(claim, claim.verdict(evidence), recorded().get(claim.name) if quick else None)
+        for item in known.values()
+        for claim in item.claims
+    ]
     decided.sort(key=lambda d: d.claim.where == OURS)
     sections = [
         Section(known[name], record, [d for d in decided if d.claim.items[0] == name])

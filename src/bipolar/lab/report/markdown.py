@@ -1,6 +1,6 @@
 """The report as Markdown."""
 
-from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, Report, Section
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED, Report, Section
 from bipolar.lab.reproduce.tables import RenderedEntry, Table
 
 
@@ -11,10 +11,13 @@ def markdown(report: Report, figures: str | None = None) -> str:
         lines += [paragraph.replace("{paper}", f"[{PAPER}]({ADDRESS})"), ""]
     for group, counts in report.counts.items():
         lines += [f"{group}: {', '.join(f'{count} {status}' for status, count in counts.items())}.", ""]
-    lines += ["| claim | where | verdict | why |", "| --- | --- | --- | --- |"]
+    columns = ["claim", "where", "verdict", "why", *([RECORDED] if report.has_recorded else [])]
+    lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for d in report.decided:
         text, where, why = (_escaped(part) for part in (d.claim.text, d.claim.where, d.verdict.reason))
         lines.append(f"| {text} | {where} | **{d.verdict.status}** | {why} |")
+        if report.has_recorded:
+            lines[-1] += f" **{d.recorded.verdict}**: {_escaped(d.recorded.reason)} |" if d.recorded else " |"
     for section in report.sections:
         lines += _section(section, figures)
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ import base64
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, Report, Section
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED, Report, Section
 from bipolar.lab.reproduce.pictures import current_picture
 from bipolar.lab.reproduce.records import results_of
 
@@ -18,6 +18,7 @@ def page(report: Report) -> str:
     link = Markup('<a href="{}">{}</a>').format(ADDRESS, PAPER)
     return environment.get_template("page.html.jinja").render(
         report=report,
+        recorded=RECORDED,
         introduction=[escape(paragraph).format(paper=link) for paragraph in INTRODUCTION],
         pictures={section.item.name: _embedded(section, report) for section in report.sections},
     )

@@ -1,5 +1,6 @@
 """The report as files: a page, Markdown and JSON."""
 
+import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 from bipolar._tools.files import replacing, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
-from bipolar.lab.report.content import Report, read
+from bipolar.lab.report.content import Decided, Report, read
 from bipolar.lab.report.markdown import markdown
 from bipolar.lab.report.page import page
 from bipolar.lab.reproduce.item import Item
+from bipolar.lab.reproduce.records import results_of
 
 
 def write_report(directory: Path, items: Iterable[Item] | None = None) -> list[Path]:
@@ -40,6 +42,27 @@ def write_markdown(directory: Path, path: Path) -> Path:
     return path
 
 
+def write_verdicts(directory: Path, path: Path) -> Path:
+    """Writes the verdicts alone as JSON to any path, by the name of the claim."""
+    report = read(directory, ITEMS.values())
+    records = {section.item.name: section.record for section in report.sections}
+
+    def verdict(decided: Decided) -> dict[str, Any]:
+        of_claim = [records[name] for name in decided.claim.items if name in records]
+        return {
+            "verdict": decided.verdict.status,
+            "reason": decided.verdict.reason,
+            "scale": of_claim[0]["scale"] if of_claim else None,
+            "seeds": min((len(results_of(record)) for record in of_claim), default=0),
+        }
+
+    try:
+        write_json(path, {decided.claim.name: verdict(decided) for decided in report.decided})
+    except OSError as error:
+        raise UsageError(f"--verdicts {path}: {error.strerror or error}") from None
+    return path
+
+
 def _write(path: Path, text: str) -> None:
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -57,6 +80,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "rule": d.claim.rule,
                 "verdict": d.verdict.status,
                 "reason": d.verdict.reason,
+                **({"recorded": dataclasses.asdict(d.recorded)} if d.recorded else {}),
             }
             for d in report.decided
         ],

@@ -35,9 +35,12 @@ def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Call
 
 
 def in_processes(workers: int) -> Executor:
-    """An executor with several processes of this machine, which share its cores."""
+    """An executor with several processes of this machine, which share its cores; a single trial runs in this one."""
 
     def execute(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
+        if len(trials) < 2:
+            one_after_another(trials, data_dir, done)
+            return
         left, deaths = list(trials), 0
         with Display(trials, data_dir):
             while left:

@@ -7,7 +7,10 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 #: A description of each for readers of the report.
 ABOUT_SCALES: dict[Scale, str] = {
-    "quick": "data that comes with the packages, and networks and runs so small that all of it takes minutes",
+    "quick": (
+        "data that comes with the packages, networks and runs so small that all of it takes minutes, and for images a "
+        "fixed learning rate in place of the search"
+    ),
     "small": (
         "real data, but small networks and short runs: for text about 0.3 million parameters (the paper has 4.75 and "
         "16.2 million) and at most two epochs (200), for images a widening factor of 1 (10) and a few epochs (200) on "

@@ -4,6 +4,10 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+#: The first word of the reason of a run that has not diverged, and has learned nothing either.
+SLOW = "slow: "
 
 
 @dataclass(frozen=True)
@@ -17,31 +21,37 @@ class Divergence:
 class Guard:
     """Watches the loss of every step.
 
-    A run has diverged if its loss is not finite; or is ten times that of a uniform guess; or, after ``patience`` steps,
-    is still or again no better than a uniform guess. The third is judged by the mean loss of the last hundred steps (a
-    quarter of ``patience``, if that is less), with a margin of one per cent: a network that has lost all it knew comes
-    that close by chance.
+    A run has diverged if its loss is not finite, or is ten times that of a uniform guess. A run that after ``patience``
+    steps is no better than a uniform guess ends too. If its loss was twice that of a uniform guess at some step, it has
+    diverged; if not, it is slow, which says nothing against its learning rate. The mean loss of the last hundred steps
+    (a quarter of ``patience``, if that is less) is compared with a uniform guess, with a margin of one per cent: a
+    network that has lost all it knew comes that close by chance.
 
     Args:
         uniform: the loss of a uniform guess
         patience: the steps after which a run has to be better than a uniform guess
     """
 
-    FACTOR, MARGIN, WINDOW = 10.0, 0.01, 100
+    FACTOR, BURST, MARGIN, WINDOW = 10.0, 2.0, 0.01, 100
 
     def __init__(self, uniform: float, patience: int) -> None:
         self.uniform, self.patience = uniform, patience
+        self.highest = 0.0
         self.recent: deque[float] = deque(maxlen=min(self.WINDOW, math.ceil(patience / 4)))
 
     def check(self, step: int, loss: float) -> Divergence | None:
         """Judges the loss of a step; ``step`` counts from 1."""
         self.recent.append(loss)
+        self.highest = max(self.highest, loss)
         if not math.isfinite(loss):
             return Divergence(step, "the loss is not finite")
         if loss > self.FACTOR * self.uniform:
             return Divergence(step, f"the loss is more than {self.FACTOR:g} times that of a uniform guess")
         if step >= self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
-            return Divergence(step, f"the loss is no better than a uniform guess after {step} steps")
+            reason = f"the loss is no better than a uniform guess after {step} steps"
+            if self.highest >= self.BURST * self.uniform:
+                return Divergence(step, f"{reason}, and was {self.highest / self.uniform:.1f} times that")
+            return Divergence(step, f"{SLOW}{reason}")
         return None
 
     def check_evaluation(self, step: int, metrics: Mapping[str, object]) -> Divergence | None:
@@ -51,8 +61,14 @@ class Guard:
                 return Divergence(step, f"the loss is not finite ({name})")
         return None
 
-    def state_dict(self) -> dict[str, list[float]]:
-        return {"recent": list(self.recent)}
+    def state_dict(self) -> dict[str, Any]:
+        return {"recent": list(self.recent), "highest": self.highest}
 
-    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.recent.extend(state["recent"])
+        self.highest = state.get("highest", max(self.recent, default=0.0))  # older checkpoints lack it
+
+
+def is_slow(reason: str) -> bool:
+    """Whether a reason, as ``result.json`` has it, says that a run was slow, and did not diverge."""
+    return reason.startswith(SLOW)

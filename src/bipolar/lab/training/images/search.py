@@ -7,6 +7,7 @@ from typing import Any
 
 from bipolar._tools.files import write_json
 from bipolar.lab.provenance import provenance
+from bipolar.lab.training.guard import is_slow
 from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.task import image_task
 from bipolar.lab.training.processes import is_chief
@@ -17,7 +18,10 @@ HALVINGS = 12
 
 
 def search(config: ImageConfig, show: bool) -> dict[str, Any]:
-    """Starts again with half the rate whenever training diverges. Each attempt is a run of its own in the directory."""
+    """Starts again with half the rate whenever training diverges. Each attempt is a run of its own in the directory.
+
+    An attempt that is slow ends the search: a lower rate would not make it faster.
+    """
     out = config.directory
     if not (out / "config.json").exists() and is_chief():
         write_json(out / "config.json", {"task": config.task, "config": config.to_json(), **provenance()})
@@ -31,13 +35,13 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
             result = json.loads(path.read_text(encoding="utf-8"))
         else:
             task = image_task(attempt)
-            # a run that is shorter than the patience is judged at its end: if it has learned nothing, it has failed
+            # a run that is shorter than the patience is judged at its end
             patience = min(config.patience, config.length.total(task.steps_per_epoch))
             result = perform(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
         if result["status"] == "stopped":
             return result
         attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})
-        if result["status"] == "finished":
+        if result["status"] == "finished" or is_slow(result["reason"]):
             break
     seconds = round(sum(attempt.get("seconds", 0.0) for attempt in attempts), 1)
     result |= {"lr": rate, "run": f"lr-{rate:g}", "attempts": attempts, "seconds": seconds}
