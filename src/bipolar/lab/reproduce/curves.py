@@ -64,6 +64,7 @@ def draw_panels(
     panels: Sequence[str],
     panel_of: Callable[[str], str],
     look: Callable[[str], Mapping[str, Any]],
+    top: float,
 ) -> Figure:
     """The runs of :func:`train_curves` in panels side by side; ``look`` gives a run's label, colour and line style."""
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -72,6 +73,7 @@ def draw_panels(
             if panel_of(name) == panel:
                 draw_run(axes, run, **look(name))
         axes.set(title=panel, xlabel="step", ylabel="training loss (BPC)")
+        axes.set_ylim(top=min(top, axes.get_ylim()[1]))
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
     return figure
