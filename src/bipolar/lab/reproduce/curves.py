@@ -73,9 +73,9 @@ def draw_panels(
             if panel_of(name) == panel:
                 draw_run(axes, run, **look(name))
         axes.set(title=panel, xlabel="step", ylabel="training loss (BPC)")
-        axes.set_ylim(top=min(top, axes.get_ylim()[1]))
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
+    axes.set_ylim(top=min(top, axes.get_ylim()[1]))  # of all panels, once all are drawn
     return figure
 
 
