@@ -75,7 +75,8 @@ def draw_panels(
         axes.set(title=panel, xlabel="step", ylabel="training loss (BPC)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    axes.set_ylim(top=min(top, axes.get_ylim()[1]))  # of all panels, once all are drawn
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), min(high, top))  # of all panels, once all are drawn
     return figure
 
 
