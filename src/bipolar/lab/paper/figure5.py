@@ -40,7 +40,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
         depths = sorted({int(run.split()[0]) for run in seeds[0]})
         return {"color": shade(depths.index(int(name.split()[0])), len(depths)), "label": name.partition(",")[0]}
 
-    return draw_panels(seeds[0], ("no skips", "skips"), lambda name: name.partition(", ")[2], look)
+    return draw_panels(seeds[0], ("no skips", "skips"), lambda name: name.partition(", ")[2], look, top=8.0)
 
 
 def _skips_help_depth(e: Evidence) -> Verdict:

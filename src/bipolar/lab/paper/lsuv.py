@@ -39,7 +39,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
         color = shade(DEPTHS.index(int(depth.split()[0])), len(DEPTHS))
         return {"label": f"{depth}, {lsuv}", "color": color, "linestyle": "-" if lsuv == "LSUV" else "--"}
 
-    return draw_panels(seeds[0], SKIPS, lambda name: name.rpartition(", ")[2], look)
+    return draw_panels(seeds[0], SKIPS, lambda name: name.rpartition(", ")[2], look, top=8.0)
 
 
 def _lsuv_helps_depth(e: Evidence) -> Verdict:

@@ -64,6 +64,7 @@ def draw_panels(
     panels: Sequence[str],
     panel_of: Callable[[str], str],
     look: Callable[[str], Mapping[str, Any]],
+    top: float,
 ) -> Figure:
     """The runs of :func:`train_curves` in panels side by side; ``look`` gives a run's label, colour and line style."""
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -74,6 +75,8 @@ def draw_panels(
         axes.set(title=panel, xlabel="step", ylabel="training loss (BPC)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), min(high, top))  # of all panels, once all are drawn
     return figure
 
 
