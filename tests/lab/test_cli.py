@@ -167,3 +167,18 @@ def test_the_papers_scale_says_first_how_long_it_takes(
 def test_counts_below_one(option: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=f"--{option} 0: expected at least 1"):
         main(["reproduce", f"--{option}", "0", "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("scale", "cores", "workers"), [("quick", 2, 2), ("quick", 64, 8), ("quick", 1, 1), ("small", 4, 1)]
+)
+def test_the_quick_scale_uses_the_cores(
+    scale: str, cores: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [1]
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("bipolar.lab.cli.in_processes", asked.append)
+    monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
+    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
+    main(["reproduce", "table2", "--scale", scale, "--out", str(tmp_path)])
+    assert asked[-1] == workers
