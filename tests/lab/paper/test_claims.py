@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bipolar.lab.paper import ITEMS
+from bipolar.lab.paper import ITEMS, table5
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.verdicts import Evidence, Verdict
 from tests.helpers.records import DIVERGED, bpc, record, table1_results
@@ -351,3 +351,12 @@ def test_every_claim_belongs_to_items_that_there_are() -> None:
         assert claim.rule
         assert claim.text.endswith(".")
     assert len(BY_NAME) == len(CLAIMS)
+
+
+def test_a_search_that_was_halved_for_slow_training_decides_nothing() -> None:
+    results = rates(relu=0.01, brelu=0.04)
+    reason = "the loss is no better than a uniform guess after 160 steps"
+    for status, why in (("not decided", reason), ("reproduced", f"{reason}, and was 2.2 times that")):
+        results["wrn"]["relu"]["attempts"] = [{"lr": 0.02, "reason": why}, {"lr": 0.01, "reason": None}]
+        claim = next(claim for claim in table5.CLAIMS if claim.name == "rates")
+        assert claim.verdict(Evidence({"table5": record("table5", results)})).status == status
