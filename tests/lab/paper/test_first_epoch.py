@@ -1,5 +1,6 @@
 """First epoch of the paper's networks: its runs are the paper's, and the count of diverged seeds decides."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from bipolar.lab.reproduce.verdicts import Evidence
 
 
 def test_the_runs_are_the_papers_but_for_their_length() -> None:
-    runs = first_epoch.runs("small")
+    runs, small = first_epoch.runs("paper"), first_epoch.runs("small")
     for name in ("relu", "brelu", "elu", "belu", "selu", "bselu"):
         paper = table1.runs("paper")[f"36: {name}"]
         assert runs[name].model == paper.model
@@ -20,6 +21,9 @@ def test_the_runs_are_the_papers_but_for_their_length() -> None:
     text8 = runs[first_epoch.TEXT8]
     assert (text8.model.num_layers, text8.model.hidden_size, text8.recipe.lr) == (36, 474, 5e-5)
     assert set(first_epoch.runs("quick")) <= set(runs)
+    assert set(small) == {name for name in runs if "relu" not in name}
+    for name, config in small.items():
+        assert config == replace(runs[name], max_steps=50 if name == first_epoch.TEXT8 else 100)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bipolar.lab.paper import table1
 from bipolar.lab.reproduce.curves import draw_panels, shade, table_of_curves, train_curves
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Results
@@ -22,7 +23,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
         "quick": TextConfig(
             "python-docs", max_steps=60, lr=1e-3, batch_size=32, window=25, max_valid_windows=10, patience=60
         ),
-        "small": TextConfig("ptb", max_steps=400, lr=4e-4, patience=400),
+        "small": TextConfig("ptb", max_steps=400, lr=table1.RATE_OF_A_QUARTER, patience=400),
         "paper": TextConfig("ptb", max_epochs=20),
     }[scale]
     width = {"quick": 64, "small": 64, "paper": 256}[scale]

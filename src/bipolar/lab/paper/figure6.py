@@ -29,7 +29,7 @@ AT_ALL_TIMES = (
 
 def runs(scale: Scale) -> dict[str, TextConfig]:
     found = table1.runs(scale)
-    return {name: found[f"36: {name}"] for name in (*table1.COLUMNS, *table1.AT_36)}
+    return {name.removeprefix("36: "): config for name, config in found.items() if name.startswith("36: ")}
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
