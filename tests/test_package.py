@@ -127,7 +127,8 @@ BELOW: dict[str, set[str]] = {
     "_symmetry": {"_tools", "_activations", "_rnn", "_init"},
     "_rewrite": {"_tools", "_activations", "_rnn", "_init", "_symmetry"},
     "models": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
-    "bipolar": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models"},
+    "_public": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
+    "bipolar": {"_tools", "_public", "models"},
     "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models", "bipolar"},
 }
 

@@ -1,82 +1,15 @@
 """Train deep neural networks without normalisation layers."""
 
-import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-from bipolar import functional
-from bipolar._activations.modules import (
-    BCELU,
-    BELU,
-    BGELU,
-    BSELU,
-    Bipolar,
-    BLeakyReLU,
-    BPReLU,
-    BReLU,
-    BRReLU,
-    BSiLU,
-    BSoftplus,
-)
-from bipolar._activations.moments import gain, moments
-from bipolar._activations.registry import get_activation, list_activations, register_activation
-from bipolar._activations.relatives import OPLU, CReLU
-from bipolar._init.lsuv import lsuv_
-from bipolar._init.mirrored import mirrored_
-from bipolar._init.report import LSUVError, LSUVReport
-from bipolar._init.stacked import lsuv_rnn_
-from bipolar._probe.probe import Probe, probe
-from bipolar._rewrite.conversion_report import ConversionReport
-from bipolar._rewrite.convert import convert
-from bipolar._rewrite.fold import FoldingError, fold, unfold
-from bipolar._rewrite.onnx import ExportError, export_onnx
-from bipolar._rnn import StackedRNN
-from bipolar._symmetry import SymmetryReport, symmetry
+from bipolar._tools.on_demand import on_demand
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BCELU",
-    "BELU",
-    "BGELU",
-    "BSELU",
-    "OPLU",
-    "BLeakyReLU",
-    "BPReLU",
-    "BRReLU",
-    "BReLU",
-    "BSiLU",
-    "BSoftplus",
-    "Bipolar",
-    "CReLU",
-    "ConversionReport",
-    "ExportError",
-    "FoldingError",
-    "LSUVError",
-    "LSUVReport",
-    "Probe",
-    "StackedRNN",
-    "SymmetryReport",
-    "convert",
-    "export_onnx",
-    "fold",
-    "functional",
-    "gain",
-    "get_activation",
-    "list_activations",
-    "lsuv_",
-    "lsuv_rnn_",
-    "mirrored_",
-    "models",
-    "moments",
-    "probe",
-    "register_activation",
-    "symmetry",
-    "unfold",
-]
-
-
-def __getattr__(name: str) -> ModuleType:
-    """``bipolar.models``, imported at first use, because reading and writing model files needs more packages."""
-    if name == "models":
-        return importlib.import_module("bipolar.models")
-    raise AttributeError(f"module 'bipolar' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from bipolar import models as models
+    from bipolar._public import *  # noqa: F403 - all that it has
+    from bipolar.models import load as load
+else:
+    # The command answers before torch, which takes seconds, is imported; and models need the packages of model files.
+    __getattr__, __dir__ = on_demand(__name__, {"_public": None, "models": ("load",)})

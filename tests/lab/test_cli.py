@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bipolar.lab.cli import main
+import bipolar
+from bipolar.lab.cli import item_names, main
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.reproduce.reproduction import Reproduction
+from bipolar.lab.training.flags import ACTIVATIONS
 from bipolar.lab.training.guard import Guard
 from tests.helpers.interruptions import ask_to_stop, interrupt_at
 from tests.helpers.paths import ROOT
@@ -36,7 +38,7 @@ def test_reproduce_without_an_item_does_everything(tmp_path: Path, monkeypatch: 
         return []
 
     monkeypatch.setattr(Reproduction, "run", note)
-    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
+    monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
     main(["reproduce", "--out", str(tmp_path)])
     assert asked == list(ITEMS)
 
@@ -74,15 +76,91 @@ def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         main(["report", str(tmp_path), "--markdown", str(tmp_path / "x.md")])
 
 
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"bipolar {bipolar.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"]])
+def test_without_a_command_there_is_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert not stop.value.code
+    assert "usage: bipolar" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["reproduce", "report", "train text", "train images", "eval", "sample", "data"])
+def test_help_names_the_real_defaults(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    said = capsys.readouterr().out
+    assert "None)" not in said
+    if command.startswith("train"):
+        words = re.findall(r"\w+", said)
+        assert set(bipolar.list_activations()) <= set(words)
+
+
+def test_what_the_help_lists_is_what_there_is() -> None:
+    assert ACTIVATIONS.split(", ") == bipolar.list_activations()
+    assert set(item_names()) == set(ITEMS)
+
+
+def test_help_and_errors_do_not_wait_for_torch(tmp_path: Path) -> None:
+    """Which takes seconds to import."""
+    commands = (
+        "--help",
+        "train text --help",
+        "train images --help",
+        "reproduce --help",
+        "reproduce figure99",
+        "train text --colour red",
+        "train text --max-steps 0",
+        f"train text --resume {tmp_path}",
+        f"train text --data {tmp_path}/nothing.txt",
+        f"train images --data {tmp_path}/nothing",
+        f"eval {tmp_path}",
+        f"sample {tmp_path}",
+        f"report {tmp_path}/nothing",
+    )
+    code = f"""
+import sys
+import bipolar
+from bipolar.lab.cli import item_names, main
+for command in {commands}:
+    try:
+        main(command.split())
+    except SystemExit:
+        print("heavy:", [name for name in ("torch", "numpy", "matplotlib", "rich") if name in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = [line for line in result.stdout.splitlines() if line.startswith("heavy:")]
+    assert said == ["heavy: []"] * len(commands)
+
+
+def test_the_end_of_a_run_says_where_it_is_and_its_code_whether_it_converged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--data python-docs --model.num-layers 2 --model.hidden-size 8 --batch-size 4 --window 10 --max-steps 3"
+    command = f"train text {options} --max-valid-windows 2 --accelerator cpu --out {tmp_path}"
+    main([*command.split(), "--lr", "1e-3"])
+    assert capsys.readouterr().out.splitlines()[-1] == f"The run is in {tmp_path}"
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--lr", "1e5", "--out", f"{tmp_path}/high"])
+    assert stop.value.code == 3
+    *_, result, place = capsys.readouterr().out.splitlines()
+    assert result.startswith("status did not converge")
+    assert place == f"The run is in {tmp_path}/high"
+
+
 def test_help_of_the_installed_command() -> None:
     command = Path(sys.executable).with_name("bipolar")
     result = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "reproduce" in result.stdout
 
 
-@pytest.mark.parametrize("missing", ["tyro", "matplotlib"])
-def test_a_missing_extra_is_named(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import bipolar.lab.cli"
+@pytest.mark.parametrize(("missing", "command"), [("tyro", ["--help"]), ("matplotlib", ["reproduce", "--list"])])
+def test_a_missing_extra_is_named(missing: str, command: list[str]) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from bipolar.lab.cli import main; main({command})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"
@@ -158,7 +236,7 @@ def test_the_papers_scale_says_first_how_long_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
-    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
+    monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
     main(["reproduce", "table2", "table5", "--scale", "paper", "--out", str(tmp_path)])
     assert re.search(r"15 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
 
@@ -177,8 +255,8 @@ def test_the_quick_scale_uses_the_cores(
 ) -> None:
     asked = [1]
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    monkeypatch.setattr("bipolar.lab.cli.in_processes", asked.append)
+    monkeypatch.setattr("bipolar.lab.reproduce.executors.in_processes", asked.append)
     monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
-    monkeypatch.setattr("bipolar.lab.cli.write_report", lambda out: [])
+    monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
     main(["reproduce", "table2", "--scale", scale, "--out", str(tmp_path)])
     assert asked[-1] == workers

@@ -1,6 +1,7 @@
 """CharRNN: sizes, states, files."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 import torch
 
 import bipolar
+from bipolar._tools.choices import CellName
 from bipolar.models import CharRNN
-from bipolar.models._char_rnn import CellName
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,63 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 
 def test_it_is_where_the_documentation_says() -> None:
     assert bipolar.models.CharRNN is CharRNN
+
+
+class TestGeneration:
+    @pytest.fixture
+    def model(self) -> CharRNN:
+        torch.manual_seed(3)
+        return CharRNN("abcd ", 8, 2)
+
+    def test_a_seed_decides(self, model: CharRNN) -> None:
+        one, two, other = (
+            model.generate("a b", 40, temperature=3.0, generator=torch.Generator().manual_seed(seed))
+            for seed in (1, 1, 2)
+        )
+        assert one == two != other
+        assert len(one) == 40
+        assert set(one) <= set(str(model.vocabulary))
+
+    def test_each_character_follows_from_those_before_it(self, model: CharRNN) -> None:
+        """The likeliest one, by a pass over the whole text."""
+        text = model.generate("a b", 10, temperature=0)
+        tokens = torch.tensor(["abcd ".index(symbol) for symbol in "a b" + text])
+        logits, _ = model.eval()(tokens)
+        assert text == "".join("abcd "[index] for index in logits[2:-1].argmax(1))
+        assert model.generate("a b", 10, temperature=1e-40) == text
+        assert model.generate("a b", 10, temperature=5.0, top_k=1) == text
+
+    def test_shares_of_the_likeliest(self, model: CharRNN) -> None:
+        logits, _ = model.step(torch.tensor(2))
+        two = logits.topk(2)
+        generator = torch.Generator().manual_seed(0)
+        drawn = [model.generate("c", 1, temperature=0.5, top_k=2, generator=generator) for _ in range(400)]
+        assert set(drawn) == {"abcd "[index] for index in two.indices}
+        share = drawn.count("abcd "[two.indices[0]]) / len(drawn)
+        assert share == pytest.approx((two.values / 0.5).softmax(0)[0].item(), abs=0.08)
+        assert len(model.generate("c", 30, top_k=99)) == 30
+
+    def test_neither_the_mode_nor_random_numbers_of_others_change(self, model: CharRNN) -> None:
+        before = torch.get_rng_state()
+        model.train().generate("c", 5, generator=torch.Generator())
+        assert model.training
+        assert torch.equal(torch.get_rng_state(), before)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"prompt": "é"}, "prompt: the symbol 'é' is not in the model's vocabulary"),
+            ({"prompt": ""}, "prompt: expected at least one character"),
+            ({"length": -5}, "length: expected 0 or more, got -5"),
+            ({"temperature": -1.0}, "temperature: expected 0 or more, got -1.0"),
+            ({"temperature": math.nan}, "temperature: expected 0 or more, got nan"),
+            ({"top_k": 0}, "top_k: expected at least 1, got 0"),
+        ],
+    )
+    def test_bad_arguments(self, model: CharRNN, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            model.stream(**{"prompt": "a", "length": 3} | options)
+
+    def test_a_model_without_characters(self) -> None:
+        with pytest.raises(ValueError, match="vocabulary: the model knows the number of its characters only, 5"):
+            CharRNN(5, 8, 2).generate("a", 3)

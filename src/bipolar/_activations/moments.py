@@ -9,7 +9,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ from bipolar._activations.catalogue import of_class, of_function
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.registry import get_activation
+from bipolar._tools.choices import Statistic as Statistic
 
 Activation: TypeAlias = str | Callable[[Tensor], Tensor]
-Statistic: TypeAlias = Literal["variance", "second_moment"]
 
 #: The integral is cut off this many standard deviations out, where the density is below 1e-31.
 REACH = 12.0

@@ -10,12 +10,12 @@ Either way floor(C / 2) of C channels are flipped: with an odd count one more un
 channel is never flipped.
 """
 
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-Pattern: TypeAlias = Literal["alternate", "halves"]
+from bipolar._tools.choices import Pattern as Pattern
 
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 

@@ -3,7 +3,7 @@ r"""LSUV of the recurrent stack as in the paper: in one time step, with :math:`h
 import copy
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,7 @@ from bipolar._init.solver import Scaling, UnsolvableError, solve
 from bipolar._init.weights import WeightSetter
 from bipolar._rnn.stack import StackedRNN
 from bipolar._tools.calling import unwrapped
-
-#: The quantity that W and U share by ``gamma`` at the start.
-Balance: TypeAlias = Literal["magnitude", "variance"]
+from bipolar._tools.choices import Balance as Balance
 
 
 def lsuv_rnn_(

@@ -1,57 +1,70 @@
-"""The ``bipolar`` command."""
+"""The ``bipolar`` command.
+
+Each command imports what it needs when it runs, so that help and errors come at once.
+"""
 
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
+
+
+def _without(error: ModuleNotFoundError) -> NoReturn:
+    """Names the extra that a missing package belongs to."""
+    missing = (error.name or "").partition(".")[0]
+    if missing == "bipolar":
+        raise error
+    sys.exit(f"The bipolar command needs {missing}: pip install 'bipolar[lab]'" if missing else str(error))
+
 
 try:
     import tyro
 
-    from bipolar.lab.data import catalogue, data_directory
+    from bipolar import __version__
     from bipolar.lab.errors import UsageError
-    from bipolar.lab.paper import ITEMS
-    from bipolar.lab.report import write_markdown, write_report, write_verdicts
-    from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
-    from bipolar.lab.reproduce.listing import listing, remaining
-    from bipolar.lab.reproduce.reproduction import Reproduction, record_again
     from bipolar.lab.reproduce.scales import Scale
-    from bipolar.lab.sampling import sample as sample_from
     from bipolar.lab.training.config import Config
-    from bipolar.lab.training.images import ImageConfig, evaluate_images, train_images
-    from bipolar.lab.training.processes import is_chief
-    from bipolar.lab.training.runs import stored
-    from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
+    from bipolar.lab.training.flags import IntFlag, PathFlag, TextFlag
+    from bipolar.lab.training.images.config import ImageConfig
+    from bipolar.lab.training.runs import prepared, stored
+    from bipolar.lab.training.text.config import TextConfig
 except ModuleNotFoundError as error:
-    missing = (error.name or "").partition(".")[0]
-    if missing == "bipolar":
-        raise
-    sys.exit(f"The bipolar command needs {missing}: pip install 'bipolar[lab]'")
+    _without(error)
+
+
+def item_names() -> list[str]:
+    """The names of all items: one file each, and those that others have added since."""
+    files = (Path(__file__).parent / "paper").glob("[!_]*.py")
+    added = sys.modules.get("bipolar.lab.paper")
+    return sorted({path.stem for path in files} | set(added.ITEMS if added else ()))
+
 
 if TYPE_CHECKING:
     Item: TypeAlias = str
 else:
-    Item = tyro.extras.literal_type_from_choices(ITEMS)
+    Item = tyro.extras.literal_type_from_choices(item_names())
 
 #: Workers at the scale quick, unless asked for: more would only take memory, for some dozens of short runs.
 MOST_WORKERS = 8
+#: The exit code of a run that did not converge.
+DIVERGED = 3
 
 app = tyro.extras.SubcommandApp()
 
 
 @app.command
 def reproduce(
-    items: Annotated[tuple[Item, ...], tyro.conf.Positional] = (),
+    items: Annotated[tuple[Item, ...], tyro.conf.arg(help_behavior_hint=""), tyro.conf.Positional] = (),
     *,
     scale: Scale = "quick",
-    out: Path | None = None,
-    data_dir: Path | None = None,
-    seeds: int | None = None,
-    workers: int | None = None,
+    out: PathFlag = None,
+    data_dir: PathFlag = None,
+    seeds: IntFlag = None,
+    workers: IntFlag = None,
     ray: bool = False,
-    ray_address: str | None = None,
+    ray_address: TextFlag = None,
     list: bool = False,
 ) -> None:
     """Reproduce tables and figures of the paper, and print where they are.
@@ -64,7 +77,7 @@ def reproduce(
         seeds: Train with so many seeds. Default: what each item says, mostly 3, and 1 at the scale quick.
         workers: Train in so many processes on this machine. Default: at the scale quick one for each core, else 1.
         ray: Train on a Ray cluster, a local one unless there is an address.
-        ray_address: The address of a Ray cluster.
+        ray_address: The address of a Ray cluster. Default: a local one.
         list: Only list the items, with what they show, what they cost here, and what is done.
     """
     out = out or Path("runs") / scale
@@ -73,6 +86,13 @@ def reproduce(
             raise UsageError(f"--{name} {value}: expected at least 1")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: expected a directory, there is a file")
+
+    from bipolar.lab.paper import ITEMS
+    from bipolar.lab.report import write_report
+    from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
+    from bipolar.lab.reproduce.listing import listing, remaining
+    from bipolar.lab.reproduce.reproduction import Reproduction
+
     chosen = [ITEMS[name] for name in items or ITEMS]
     work = Reproduction(chosen, scale, out, data_dir, seeds)
     if list:
@@ -95,7 +115,7 @@ def reproduce(
 
 @app.command
 def report(
-    runs: Annotated[Path, tyro.conf.Positional], *, markdown: Path | None = None, verdicts: Path | None = None
+    runs: Annotated[Path, tyro.conf.Positional], *, markdown: PathFlag = None, verdicts: PathFlag = None
 ) -> None:
     """Rebuild the report, and the pictures, on what bipolar reproduce has left in a directory, and print where it is.
 
@@ -106,6 +126,11 @@ def report(
     """
     if not runs.is_dir():
         raise UsageError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
+
+    from bipolar.lab.paper import ITEMS
+    from bipolar.lab.report import write_markdown, write_report, write_verdicts
+    from bipolar.lab.reproduce.reproduction import record_again
+
     record_again([*ITEMS.values()], runs)
     made = [] if markdown is None else [write_markdown(runs, markdown)]
     made += [] if verdicts is None else [write_verdicts(runs, verdicts)]
@@ -116,7 +141,6 @@ def report(
 @app.command
 def train() -> None:
     """Train a model, or go on with a run that was stopped: bipolar train text --help, bipolar train images --help."""
-    sys.exit("bipolar train: what? Say bipolar train text or bipolar train images, and --help for the options")
 
 
 train_app = tyro.extras.SubcommandApp()
@@ -124,17 +148,28 @@ train_app = tyro.extras.SubcommandApp()
 
 @train_app.command
 def text(config: Annotated[TextConfig, tyro.conf.arg(name="")]) -> None:
-    """Train a character-level language model, by the paper's recipe."""
+    """Train a character-level language model, by the paper's recipe. The exit code of a run that does not converge is
+    3."""
+    prepared(config)  # refuses what it can before anything takes time
+
+    from bipolar.lab.training.text import train_text
+
     _train(train_text, config)
 
 
 @train_app.command
 def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
-    """Train a residual network on images, by the paper's recipe."""
+    """Train a residual network on images, by the paper's recipe. The exit code of a run that does not converge is 3."""
+    prepared(config)  # refuses what it can before anything takes time
+
+    from bipolar.lab.training.images import train_images
+
     _train(train_images, config)
 
 
 def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
+    from bipolar.lab.training.processes import is_chief
+
     out = config.resume or config.directory
     try:
         result = run(config)
@@ -152,18 +187,26 @@ def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
             if not isinstance(value, list)
         )
     )
+    print(f"The run is in {out}")
+    if result["status"] != "finished":
+        sys.exit(DIVERGED)
 
 
 @app.command(name="eval")
-def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: Path | None = None) -> None:
+def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: PathFlag = None) -> None:
     """Evaluate the best checkpoint of a run, of images the last.
 
     Args:
         run: The directory of the run.
         split: train, valid or test; of images train or test.
-        data_dir: Where the data is.
+        data_dir: Where the data is. Default: where it was, else the environment variable BIPOLAR_DATA, else ./data.
     """
-    evaluation = {"text": evaluate_text, "images": evaluate_images}[stored(run)["task"]]
+    task = stored(run)["task"]
+
+    from bipolar.lab.training.images import evaluate_images
+    from bipolar.lab.training.text import evaluate_text
+
+    evaluation = {"text": evaluate_text, "images": evaluate_images}[task]
     for name, value in evaluation(run, split, data_dir).items():
         print(f"{name} {value:.4f}")
 
@@ -175,6 +218,7 @@ def sample(
     prompt: str = "the ",
     length: int = 500,
     temperature: float = 0.8,
+    top_k: IntFlag = None,
     seed: int = 1,
 ) -> None:
     """Let a trained model write, character by character.
@@ -184,9 +228,23 @@ def sample(
         prompt: The text that it continues.
         length: How many characters it writes.
         temperature: 1 for the model's own probabilities, less for likelier characters, 0 for the likeliest.
+        top_k: Draw from so many of the likeliest characters only. Default: from all.
         seed: The seed of the choice.
     """
-    symbols = sample_from(load_model(run), prompt, length, temperature, seed)
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"--seed {seed}: expected 0 to 2**63 - 1")
+    stored(run)
+
+    import torch
+
+    from bipolar.lab.training.text import load_model
+
+    generator = torch.Generator().manual_seed(seed)
+    try:
+        symbols = load_model(run).stream(prompt, length, temperature=temperature, top_k=top_k, generator=generator)
+    except ValueError as error:
+        argument, _, problem = str(error).partition(": ")
+        raise UsageError(f"--{argument.replace('_', '-')}: {problem}") from None
     print(prompt, end="", flush=True)
     for symbol in symbols:
         print(symbol, end="", flush=True)
@@ -194,25 +252,34 @@ def sample(
 
 
 @app.command
-def data(*, data_dir: Path | None = None) -> None:
+def data(*, data_dir: PathFlag = None) -> None:
     """List the data sets: where they are, their size, symbols, and whether they are intact.
 
     Args:
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
     """
+    from bipolar.lab.data import catalogue, data_directory
+
     print(catalogue.table(data_directory(data_dir)))
 
 
 def main(args: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if args is None else args)
-    description = "The laboratory of bipolar activation functions."
+    description = "The laboratory of bipolar activation functions. bipolar --version prints the version."
+    if args == ["--version"]:
+        print(f"bipolar {__version__}")
+        return
+    if args in ([], ["train"]):
+        args = [*args, "--help"]
     try:
-        if args[:1] == ["train"] and len(args) > 1:
-            train_app.cli(prog="bipolar train", description=description, args=args[1:])
+        if args[0] == "train":
+            train_app.cli(prog="bipolar train", description=train.__doc__, args=args[1:])
         else:
             app.cli(prog="bipolar", description=description, args=args)
     except UsageError as error:
         sys.exit(str(error))
+    except ModuleNotFoundError as error:
+        _without(error)
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

@@ -1,6 +1,6 @@
 """Recurrent stacks with a mistake in their gradient, for the study ``aliasing``."""
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as tF
@@ -8,9 +8,8 @@ from torch import Tensor
 
 from bipolar._rnn import StackedRNN
 from bipolar._rnn.stack_pass import LayerWeights
+from bipolar.lab.training.text.config import Gradient
 from bipolar.lab.unrolled import unrolled
-
-Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 
 class _AfterSkip(torch.autograd.Function):

@@ -1,8 +1,9 @@
 """Models of the paper."""
 
 from bipolar.models._char_rnn import CharRNN
+from bipolar.models._load import load
 from bipolar.models._oriented import ORAlign, ORConv2d, ORPool
 from bipolar.models._oriented_response_net import OrientedResponseNet
 from bipolar.models._wide_resnet import WideResNet
 
-__all__ = ["CharRNN", "ORAlign", "ORConv2d", "ORPool", "OrientedResponseNet", "WideResNet"]
+__all__ = ["CharRNN", "ORAlign", "ORConv2d", "ORPool", "OrientedResponseNet", "WideResNet", "load"]

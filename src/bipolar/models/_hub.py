@@ -9,6 +9,10 @@ from torch import nn
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.recognition import recognise_module
 from bipolar._activations.registry import name_of
+from bipolar._tools.files import write_json
+
+#: The files of a model.
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 if TYPE_CHECKING:
     from huggingface_hub import PyTorchModelHubMixin
@@ -52,6 +56,12 @@ class HubMixin(PyTorchModelHubMixin):
             self._hub_mixin_config = config
         super()._save_pretrained(save_directory)
 
+    def save_files(self, directory: Path) -> None:
+        """Writes what ``save_pretrained`` writes, without the card that is for readers of the hub."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._save_pretrained(directory)
+        write_json(directory / CONFIG, getattr(self, "_hub_mixin_config", {}))
+
     def _is_made_by(self, config: dict[str, Any]) -> bool:
         with torch.device("meta"):
             return repr(type(self)(**config)) == repr(self)
@@ -70,4 +80,4 @@ class HubMixin(PyTorchModelHubMixin):
         return super()._from_pretrained(strict=strict, **kwargs)
 
 
-__all__ = ["HubMixin"]
+__all__ = ["CONFIG", "WEIGHTS", "HubMixin"]

@@ -1,16 +1,12 @@
 """OrientedResponseNet: a WideResNet of active rotating filters."""
 
-from typing import Literal, TypeAlias
-
 from torch import Tensor, nn
 
-from bipolar._activations.patterns import Pattern
+from bipolar._tools.choices import Encoding, Norm, Pattern, Shortcut
 from bipolar.models._hub import HubMixin
 from bipolar.models._oriented import ORAlign, ORConv2d, OrientedActivation, ORPool
 from bipolar.models._wide_resnet import (
-    Norm,
     Parts,
-    Shortcut,
     activation_factory,
     blocks_of,
     check_options,
@@ -18,8 +14,6 @@ from bipolar.models._wide_resnet import (
     norm_factory,
     stages,
 )
-
-Encoding: TypeAlias = Literal["align", "pool"]
 
 
 class OrientedResponseNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
-from bipolar._activations.patterns import Pattern, check_pattern
+from bipolar._activations.patterns import check_pattern
 from bipolar._activations.registry import get_activation
+from bipolar._tools.choices import Norm, Pattern, Shortcut
 from bipolar.models._hub import HubMixin
-
-Norm: TypeAlias = Literal["batch"]
-Shortcut: TypeAlias = Literal["clean", "rectified"]
 
 
 @dataclass(frozen=True)

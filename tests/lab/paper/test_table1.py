@@ -9,7 +9,13 @@ from bipolar.models import CharRNN
 def test_the_papers_scale_is_the_papers() -> None:
     runs = table1.runs("paper")
     c = runs["36: belu"]
-    assert (c.data, c.recipe.lr, c.max_epochs, c.model.hidden_size, c.model.dropout) == ("ptb", 2e-4, 200, 256, 0.05)
+    assert (c.data, c.recipe.lr, c.length.max_epochs, c.model.hidden_size, c.model.dropout) == (
+        "ptb",
+        2e-4,
+        200,
+        256,
+        0.05,
+    )
     assert (c.model.recurrent_dropout, c.model.block_dropout) == (0.025, 0.025)
     assert {name for name in runs if name.startswith("144")} == {"144: belu"}
     small = table1.runs("small")

@@ -53,6 +53,7 @@ def test_where_no_checkpoint_is_left(corpus: Path, tmp_path: Path, capsys: pytes
     assert Checkpoints(out / "checkpoints").best() is None
     assert "best.pt: this checkpoint is broken; the last one takes its place" in capsys.readouterr().err
     before = (out / "metrics.jsonl").read_bytes()
+    (out / "result.json").unlink()  # else the run is over
     with pytest.raises(UsageError, match="there is no checkpoint that is not broken"):
         train_text(TextConfig(resume=out))
     assert (out / "metrics.jsonl").read_bytes() == before

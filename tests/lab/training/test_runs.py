@@ -1,16 +1,21 @@
 """The directory of a run: one run, of one configuration, on one text, by one process at a time."""
 
 import dataclasses
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bipolar._tools.files import locked
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.runs import load_config
-from bipolar.lab.training.text import TextConfig, evaluate_text, train_text
-from tests.helpers.text_runs import TEXT, text_config
+from bipolar.lab.training.images import ImageConfig
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.runs import load_config, stored
+from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, train_text
+from tests.helpers.text_runs import TEXT, metrics, text_config
 
 
 def test_a_configuration_survives_its_file(finished: Path, corpus: Path) -> None:
@@ -18,12 +23,14 @@ def test_a_configuration_survives_its_file(finished: Path, corpus: Path) -> None
     assert loaded.out == finished
     given = text_config(corpus, finished, max_steps=450)
     assert loaded.recipe == given.recipe
-    assert dataclasses.replace(loaded, halve_from=None) == given  # a file holds the defaults, too
+    assert (
+        dataclasses.replace(loaded, halve_from=None, max_epochs=None, data_dir=None) == given
+    )  # a file holds the defaults, too
 
 
 def test_a_run_goes_on_as_it_was_configured(corpus: Path, finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--max-steps, --lr: --resume goes on with a run as it was configured"):
-        train_text(TextConfig(resume=finished, max_steps=900, lr=0.1))
+    with pytest.raises(UsageError, match=r"--window, --lr: --resume goes on with a run as it was configured"):
+        train_text(TextConfig(resume=finished, max_steps=900, window=3, lr=0.1))
 
 
 @pytest.mark.parametrize("change", [("q", "Q"), ("q", "qu"), ("q", "k")])
@@ -65,6 +72,63 @@ def test_a_run_is_not_overwritten_by_another(corpus: Path, tmp_path: Path) -> No
     train_text(text_config(corpus, out, max_steps=2))
     with pytest.raises(UsageError, match="there is another run here; --resume"):
         train_text(text_config(corpus, out, max_steps=2, lr=1e-4))
+
+
+def test_names_tell_runs_apart() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"lr": 0.001},
+        {"max_steps": 300, "data": "text8"},
+        {"model": TextModel(gamma=0.3)},
+        {"machine": Machine(precision="bf16-mixed")},
+        {"data": "fox.txt", "split": (0.8, 0.1, 0.1)},
+        {"data": "a/fox.txt"},
+        {"data": "b/fox.txt"},
+    ]
+    names = [TextConfig(**change).directory.name for change in changes]
+    assert names[:3] == ["ptb-36x256-belu-1", "ptb-36x256-belu-1-lr-0.001", "text8-36x256-belu-1-max-steps-300"]
+    assert len({*names}) == len(names)
+    assert re.fullmatch(r"[\w.+-]+", "".join(names))
+    assert ImageConfig().directory.name == "cifar10-wrn-28-10-brelu-1"
+    many = TextConfig(model=TextModel(gamma=0.3, skip_scale=0.5, skip_every=7), window=3, lr=0.12345678, halve_from=12)
+    assert len(dataclasses.replace(many, validate_every=5, batch_size=12345).directory.name) < 200
+
+
+def test_a_finished_run_becomes_longer(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And computes what a run of that length from the beginning computes: its rate depends on validations alone."""
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    for run, steps in ((out, 6), (whole, 12)):
+        train_text(text_config(corpus, run, max_steps=steps, log_every=1))
+    capsys.readouterr()
+    result = train_text(TextConfig(resume=out, max_steps=12))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "goes on after step 6, to step 12. The learning rate stays at 0.005, and is halved" in said
+    assert (result["status"], result["step"]) == ("finished", 12)
+
+    def losses(run: Path) -> list[float]:
+        return [row["train_bpc"] for row in metrics(run) if "train_bpc" in row]
+
+    assert losses(out) == losses(whole)
+    values = stored(out)
+    assert (values["config"]["max_steps"], values["extended"]) == (12, [{"step": 6, "total": 12}])
+    with pytest.raises(UsageError, match="the run has 12 steps already"):
+        train_text(TextConfig(resume=out, max_steps=9))
+    assert train_text(TextConfig(resume=out, max_epochs=1, machine=Machine(accelerator="cpu")))["step"] == 202
+
+
+def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+
+    before = state()
+    assert train_text(TextConfig(resume=finished)) == json.loads((finished / "result.json").read_text())
+    assert state() == before
+
+
+def test_epochs_are_counted_from_one_and_alike(finished: Path) -> None:
+    rows = metrics(finished)  # 202 steps an epoch
+    assert all(row["epoch"] == -(-row["step"] // 202) for row in rows)
+    assert json.loads((finished / "result.json").read_text())["epoch"] == 3
 
 
 def test_resuming_nothing(tmp_path: Path) -> None:

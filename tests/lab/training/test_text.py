@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+import bipolar
+from bipolar.lab.cli import main
 from bipolar.lab.data import load_text
 from bipolar.lab.errors import UsageError
-from bipolar.lab.sampling import sample
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.text import TextConfig, TextModel, TextTask, evaluate_text, load_model, train_text
 from tests.helpers.text_runs import MODEL, metrics, text_config
@@ -30,10 +31,14 @@ def test_it_learns_and_leaves_what_it_should(finished: Path) -> None:
     stored = json.loads((finished / "config.json").read_text())
     assert stored["config"]["seed"] == 1
     assert stored["versions"]["torch"] == torch.__version__
-    assert set(stored) == {"task", "config", "vocabulary", "text", "commit", "machine", "versions"}
+    assert set(stored) == {"task", "config", "data_dir", "vocabulary", "text", "commit", "machine", "versions"}
     assert len(list((finished / "checkpoints").glob("step-*.pt"))) == 2
     assert (finished / "checkpoints/best.pt").exists()
     assert list((finished / "tensorboard").glob("events*"))
+    assert {path.name for path in (finished / "model").iterdir()} == {"config.json", "model.safetensors"}
+    assert {path.name for path in finished.iterdir()} == {
+        *(".lock", "checkpoints", "config.json", "metrics.jsonl", "model", "result.json", "tensorboard"),
+    }
 
 
 def test_without_lsuv_the_stack_keeps_its_random_start(corpus: Path, tmp_path: Path) -> None:
@@ -57,30 +62,25 @@ def test_evaluation_and_sampling(finished: Path) -> None:
     with pytest.raises(UsageError, match="--split dev: expected one of train, valid, test"):
         evaluate_text(finished, "dev")
     model = load_model(finished)
-    one, two, other = ("".join(sample(model, "the ", 40, 3.0, seed)) for seed in (1, 1, 2))
-    assert one == two != other
-    assert len(one) == 40
-    assert "".join(sample(model, "the ", 5, 0.0, 1)) == "".join(sample(model, "the ", 5, 0.0, 2))
-    with pytest.raises(UsageError, match="the symbol 'é' is not in the vocabulary"):
-        list(sample(model, "é", 5, 1.0, 1))
-    with pytest.raises(UsageError, match="--temperature -1"):
-        list(sample(model, "a", 5, -1.0, 1))
+    for run in (finished, str(finished)):
+        for again in (load_model(run), bipolar.load(run)):
+            assert again.generate("the ", 20, temperature=0) == model.generate("the ", 20, temperature=0)
+            assert not again.training
     for options, message in (
-        (("", 5, 1.0, 1), "--prompt: expected at least one"),
-        (("a", -5, 1.0, 1), "--length -5"),
-        (("a", 5, math.nan, 1), "--temperature nan"),
-        (("a", 5, 1.0, -1), "--seed -1"),
+        ("--prompt é", "--prompt: the symbol 'é' is not in the model's vocabulary"),
+        ("--prompt=", "--prompt: expected at least one"),
+        ("--temperature -1", "--temperature: expected 0 or more, got -1"),
+        ("--top-k 0", "--top-k: expected at least 1, got 0"),
+        ("--seed -1", "--seed -1"),
     ):
-        with pytest.raises(UsageError, match=message):
-            sample(model, *options)
-    likeliest = "".join(sample(model, "the ", 20, 0.0, 1))
-    assert "".join(sample(model, "the ", 20, 1e-40, 1)) == likeliest
+        with pytest.raises(SystemExit, match=message):
+            main(["sample", str(finished), *options.split()])
 
 
 class TestRecipe:
     def test_the_papers_defaults(self) -> None:
         config, ptb, text8 = TextConfig(), TextConfig().recipe, TextConfig("text8").recipe
-        assert (config.batch_size, config.window, config.max_epochs) == (128, 50, 200)
+        assert (config.batch_size, config.window, config.length.max_epochs) == (128, 50, 200)
         assert (ptb.lr, ptb.validate_every, ptb.rates.dropout) == (2e-4, 4, 0)
         assert (text8.lr, text8.validate_every, text8.rates.dropout, text8.rates.block_dropout) == (5e-5, 1, 0.01, 0.01)
         assert TextConfig("text8", TextModel(dropout=0.2)).recipe.rates.dropout == 0.2
@@ -102,7 +102,7 @@ class TestRecipe:
         for cell in ("stack", "lstm", "gru", "rnn"):
             model = TextConfig(model=TextModel(2, cell=cell, params=20_000)).build("abcdef")
             assert abs(model.num_parameters / 20_000 - 1) < 0.05
-        settings = TextConfig(str(corpus), TextModel(2, cell="lstm", params=20_000))
+        settings = TextConfig(corpus.name, TextModel(2, cell="lstm", params=20_000))
         assert settings.directory == Path("runs/fox-2x20000-lstm-1")
 
     @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
@@ -110,7 +110,7 @@ class TestRecipe:
         result = train_text(text_config(corpus, tmp_path, model=TextModel(2, 16, cell=cell, dropout=0.2), max_steps=20))
         assert result["status"] == "finished"
         assert evaluate_text(tmp_path, "test")["test_bpc"] == pytest.approx(result["test_bpc"], rel=1e-6)
-        assert len(list(sample(load_model(tmp_path), "the ", 10, 1.0, 1))) == 10
+        assert len(load_model(tmp_path).generate("the ", 10)) == 10
 
     def task(self, corpus: Path, **options: Any) -> TextTask:
         settings = text_config(corpus, Path("unused"), model=TextModel(4, 16, dropout=0.0), **options)
@@ -177,3 +177,4 @@ class TestRecipe:
     def test_bad_arguments(self, corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
         with pytest.raises(UsageError, match=message):
             train_text(text_config(corpus, tmp_path / "run", **options))
+        assert not (tmp_path / "run").exists()

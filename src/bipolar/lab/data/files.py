@@ -1,6 +1,5 @@
 """Files of the data sets: their places, addresses and checksums, and their download."""
 
-import os
 import shutil
 import tarfile
 import zipfile
@@ -68,11 +67,6 @@ CIFAR10 = tuple(
         ("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
     )
 )
-
-
-def data_directory(given: Path | None) -> Path:
-    """``given``, else the environment variable ``BIPOLAR_DATA``, else ``data`` in the current directory."""
-    return given or Path(os.environ.get("BIPOLAR_DATA") or "data")
 
 
 def fetch(files: Sequence[RemoteFile], directory: Path) -> list[Path]:

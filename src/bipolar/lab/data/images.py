@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bipolar.lab.data.files import CIFAR10, fetch
+from bipolar.lab.data.places import IMAGES, data_directory
 from bipolar.lab.errors import UsageError
 
-NAMES = ("cifar10", "digits")
 CLASSES = 10
 
 
@@ -83,18 +83,18 @@ class ImageSet:
         return images.view(-1, channels).index_select(0, pixels.flatten()).view(-1, height, width, channels)
 
 
-def load_images(data: str, directory: Path, train_images: int | None = None) -> ImageSet:
-    """A data set by name: ``cifar10``, found in ``directory`` or downloaded, or ``digits``.
+def load_images(data: str, data_dir: Path | None = None, train_images: int | None = None) -> ImageSet:
+    """A data set by name: ``cifar10``, found in the data directory or downloaded, or ``digits``.
 
     With ``train_images`` only so many are taken, the first ones; mean and deviation are those of all.
     """
     if data == "cifar10":
-        parts = [_read_cifar10(path) for path in fetch(CIFAR10, directory)]
+        parts = [_read_cifar10(path) for path in fetch(CIFAR10, data_directory(data_dir))]
         found = _with_statistics(data, _joined(parts[:-1]), parts[-1], shift=4, mirror=True)
     elif data == "digits":
         found = _digits()
     else:
-        raise UsageError(f"--data {data}: expected one of {', '.join(NAMES)}")
+        raise UsageError(f"--data {data}: expected one of {', '.join(IMAGES)}")
     if train_images is not None and not 0 < train_images <= len(found.train):
         raise UsageError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
     return replace(found, train=found.train.first(train_images))

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from bipolar.lab.data.files import PTB, TEXT8, TEXT8_START, TEXT8_START_SIZE, fetch
+from bipolar.lab.data.places import DEFAULT_SPLIT, SPLITS, TEXTS, data_directory, own_data
 from bipolar.lab.errors import UsageError
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
-
-DEFAULT_SPLIT = (0.9, 0.05, 0.05)
-SPLITS = ("train", "valid", "test")
-NAMES = ("ptb", "text8", "text8-74M", "python-docs")
 
 #: Text is decoded in pieces of this many bytes, so that only one piece takes more than a byte a character.
 PIECE = 1 << 22
@@ -48,13 +45,14 @@ class Corpus:
         return part
 
 
-def load_text(data: str, directory: Path, split: tuple[float, float, float] = DEFAULT_SPLIT) -> Corpus:
-    """A corpus by name, or as the path of a UTF-8 text file, here or in ``directory``.
+def load_text(data: str, data_dir: Path | None = None, split: tuple[float, float, float] = DEFAULT_SPLIT) -> Corpus:
+    """A corpus by name, or as the path of a UTF-8 text file, here or in the data directory.
 
     The names are ``ptb``, ``text8``, ``text8-74M``, which is the first 74 million characters of it, and
     ``python-docs``. Penn Treebank comes in three files; the others are cut 90/5/5, a file by ``split``.
     """
-    if data in NAMES and split != DEFAULT_SPLIT:
+    directory = data_directory(data_dir)
+    if data in TEXTS and split != DEFAULT_SPLIT:
         raise UsageError(f"--split {' '.join(map(str, split))}: {data} has a split of its own; leave it out")
     if data == "ptb":
         return _corpus(data, [_bytes_of(path) for path in fetch(PTB, directory)])
@@ -64,9 +62,7 @@ def load_text(data: str, directory: Path, split: tuple[float, float, float] = DE
         return _corpus(data, _cut(_start_of_text8(directory), DEFAULT_SPLIT, data))
     if data == "python-docs":
         return _corpus(data, _cut(np.frombuffer(python_docs().encode(), np.uint8), DEFAULT_SPLIT, data))
-    path = Path(data) if Path(data).is_file() else directory / data
-    if not path.is_file():
-        raise UsageError(f"--data {data}: neither one of {', '.join(NAMES)} nor a file, here or in {directory}")
+    path = own_data(data, data_dir, TEXTS, "file")
     if not (len(split) == 3 and all(part > 0 for part in split) and abs(sum(split) - 1) < 1e-6):
         raise UsageError(f"--split {split}: expected three positive fractions that add up to 1, as in 0.9 0.05 0.05")
     return _corpus(str(path), _cut(_bytes_of(path), split, data))
@@ -162,12 +158,3 @@ def _encode(text: Bytes, vocabulary: str, name: str) -> Tensor:
 
 def _unknown_symbol(symbol: str, name: str) -> UsageError:
     return UsageError(f"{name}: the symbol {symbol!r} does not occur in the training part, so no model can know it")
-
-
-def encode(text: str, vocabulary: str) -> Tensor:
-    """A text as indices into a vocabulary, as int64."""
-    index = {symbol: i for i, symbol in enumerate(vocabulary)}
-    for symbol in text:
-        if symbol not in index:
-            raise UsageError(f"the symbol {symbol!r} is not in the vocabulary of the model: {vocabulary!r}")
-    return torch.tensor([index[symbol] for symbol in text], dtype=torch.int64)

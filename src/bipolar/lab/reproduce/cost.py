@@ -9,7 +9,8 @@ from torch import Tensor
 
 from bipolar.lab.data import data_directory
 from bipolar.lab.data.files import TEXT8_START_SIZE
-from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES, python_docs
+from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
+from bipolar.lab.data.text import python_docs
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.text import TextConfig
@@ -47,7 +48,7 @@ def steps_of(config: RunConfig, data_dir: Path | None = None) -> int:
 def _characters(config: TextConfig, data_dir: Path | None) -> int:
     if config.data == "python-docs":
         return int(DEFAULT_SPLIT[0] * len(python_docs()))
-    if config.data in NAMES:
+    if config.data in TEXTS:
         return CHARACTERS[config.data]
     paths = (Path(config.data), data_directory(data_dir) / config.data)
     sizes = [path.stat().st_size for path in paths if path.is_file()]

@@ -44,7 +44,7 @@ def trial_of(config: RunConfig, runs: Path) -> Trial:
     differing = {name: value for name, value in given.items() if value != default[name]}
     model = {name: value for name, value in given["model"].items() if value != default["model"][name]}
     content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
-    readable = config.directory.name.removesuffix(f"-{config.seed}")
+    readable = config.name.removesuffix(f"-{config.seed}")
     return Trial(config, runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}")
 
 

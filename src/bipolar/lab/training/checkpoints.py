@@ -63,10 +63,14 @@ class Checkpoints:
     def best(self) -> dict[str, Any] | None:
         """The best checkpoint; None if there is none, or if it is broken, which is said on stderr."""
         path = self.directory / "best.pt"
-        state = self._read(path) if path.exists() else None
-        if state is None and path.exists():
+        state = self._read(path) if self.has_best else None
+        if state is None and self.has_best:
             print(f"{path}: this checkpoint is broken; the last one takes its place", file=sys.stderr)
         return state
+
+    @property
+    def has_best(self) -> bool:
+        return (self.directory / "best.pt").exists()
 
     def _steps(self) -> list[Path]:
         return sorted(self.directory.glob("step-*.pt"))

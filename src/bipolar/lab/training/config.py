@@ -1,25 +1,29 @@
 """The settings that all runs have in common."""
 
 import dataclasses
+import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-import torch
 import tyro
 
+from bipolar.lab.data.places import place_of
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.loop import Length
+from bipolar.lab.training.flags import IntFlag, PathFlag
+from bipolar.lab.training.length import EPOCHS, Length
 from bipolar.lab.training.machine import Machine
 
 Config = TypeVar("Config", bound="RunConfig")
 
 #: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
+#: The longest part of a directory's name that lists settings; a longer one gives way to its digest.
+READABLE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +36,27 @@ class RunConfig(ABC):
 
     #: the kind of run, as ``config.json`` calls it
     task: ClassVar[str]
+    #: the data sets that have a name, and what else ``data`` may be the path of
+    data_names: ClassVar[tuple[str, ...]]
+    data_kind: ClassVar[Literal["file", "directory"]]
+    #: settings that are part of the name
+    named: ClassVar[tuple[str, ...]]
 
+    data: str = ""
     machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
     """The devices and the precision."""
-    out: Path | None = None
-    """The directory of the run. Default: runs/ and its data, model and seed."""
-    resume: Path | None = None
-    """The directory of a run to go on with, as it was configured."""
-    data_dir: Path | None = None
-    """Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data."""
-    max_epochs: int = 200
-    """Epochs at most."""
-    max_steps: int | None = None
-    """Steps at most."""
+    out: PathFlag = None
+    """The directory of the run. Default: runs/ and its data, model, seed, and settings that are not the default."""
+    resume: PathFlag = None
+    """The directory of a run to go on with, as it was configured. With --max-steps or --max-epochs a finished run goes
+    on to that length; --accelerator, --devices and --num-nodes move it to another machine."""
+    data_dir: PathFlag = None
+    """Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data; of a run that goes on, where it
+    was."""
+    max_epochs: IntFlag = None
+    """Epochs at most. Default: 200."""
+    max_steps: IntFlag = None
+    """Steps at most. Default: those of the epochs."""
     batch_size: int = 128
     """The batch, over all devices together."""
     patience: int = 1000
@@ -63,13 +75,29 @@ class RunConfig(ABC):
 
     @property
     def directory(self) -> Path:
-        """The directory of the run: ``out``, or one in ``runs`` by its name."""
-        return self.out or Path("runs") / self.name
+        """The directory of the run: ``out``, or one in ``runs`` by its name and whatever else sets it apart."""
+        return self.out or Path("runs") / f"{self.name}{self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        """The settings besides the name that are not the default, such as ``-lr-0.001-max-steps-300``."""
+        given, default = _flat(self.to_json()), _flat(type(self)(data=self.data).to_json())
+        differing = {key: value for key, value in given.items() if value != default[key] and key not in self.named}
+        if self.data not in self.data_names and Path(self.data).name != self.data:  # there may be others of its name
+            differing["in"] = hashlib.sha256(self.data.encode()).hexdigest()[:4]
+        text = "".join(f"-{key}-{value}" for key, value in differing.items())
+        text = re.sub(r"[^\w.+]+", "-", text.replace("_", "-")).rstrip("-")
+        return text if len(text) <= READABLE else f"-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+    @property
+    def place(self) -> Path | None:
+        """The directory where the data are now, if they need one."""
+        return place_of(self.data, self.data_dir, self.data_names, self.data_kind)
 
     @property
     def length(self) -> Length:
         return Length(
-            max_epochs=self.max_epochs,
+            max_epochs=EPOCHS if self.max_epochs is None else self.max_epochs,
             max_steps=self.max_steps,
             checkpoint_every=self.checkpoint_every,
             log_every=self.log_every,
@@ -83,6 +111,7 @@ class RunConfig(ABC):
             self.at_least(name, 1)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed {self.seed}: expected 0 to {2**31 - 1}")
+        _ = self.place  # a file of one's own has to be there
 
     def at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -96,6 +125,8 @@ class RunConfig(ABC):
 
     def check_model(self, build: Callable[[], object]) -> None:
         """Builds the model without memory, and turns an error about an argument into one about its flag."""
+        import torch  # takes seconds, which the help and errors of other settings need not wait for
+
         try:
             with torch.device("meta"):
                 build()
@@ -110,6 +141,7 @@ class RunConfig(ABC):
         values = dataclasses.asdict(self)
         for name in ("out", "resume", "data_dir"):
             del values[name]
+        values["max_epochs"] = self.length.max_epochs
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return plain
 
@@ -120,3 +152,18 @@ class RunConfig(ABC):
         parts = {name: kinds[name](**value) for name, value in values.items() if isinstance(value, dict)}  # type: ignore[operator]
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return cls(**values | parts | lists)
+
+
+def described(config: RunConfig) -> dict[str, Any]:
+    """A configuration as ``config.json`` begins with it: the kind of run, the settings, and where the data are."""
+    place = config.place
+    values = {"task": config.task, "config": config.to_json()}
+    return values if place is None else values | {"data_dir": str(place)}
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings without their groups, lists as texts."""
+    flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
+    for group in (value for value in values.values() if isinstance(value, dict)):
+        flat |= group
+    return {k: "-".join(map(str, v)) if isinstance(v, list) else v for k, v in flat.items()}

@@ -1,21 +1,23 @@
 """The training loop, one for all tasks."""
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bipolar._tools.files import locked, write_json
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints
+from bipolar.lab.training.config import RunConfig, described
+from bipolar.lab.training.exported import export
 from bipolar.lab.training.guard import Divergence, Guard
 from bipolar.lab.training.journal import Journal, duration
-from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.processes import agreed, restore_rng, rng_states
+from bipolar.lab.training.runs import stored
 from bipolar.lab.training.signals import stop_requests
 from bipolar.lab.training.task import Task
 
@@ -28,57 +30,65 @@ SOON, SHARE = 1.0, 0.02
 WARM_UP, TIMED = 2, 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Length:
-    """The length of a run, and how often it is saved, logged and judged."""
-
-    max_epochs: int
-    max_steps: int | None
-    checkpoint_every: int
-    log_every: int
-    patience: int
-
-    def total(self, steps_per_epoch: int) -> int:
-        """The steps of the whole run."""
-        total = self.max_epochs * steps_per_epoch
-        return total if self.max_steps is None else min(total, self.max_steps)
-
-
-def train(
-    task: Task, config: dict[str, Any], out: Path, length: Length, machine: Machine, seed: int, show: bool = True
-) -> dict[str, Any]:
-    """Trains ``task`` in the directory ``out``, from its last checkpoint if there is one; returns ``result.json``.
+def train(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> dict[str, Any]:
+    """Trains ``task`` by a prepared configuration, from the last checkpoint of its directory if there is one.
 
     A run that was stopped at any moment goes on from its last checkpoint as if nothing had happened: to the last bit,
-    on the same machine with the same number of threads.
+    on the same machine with the same number of threads. A run that has ended stays as it is, unless its configuration
+    has become longer.
+
+    Args:
+        config: the configuration
+        task: the task of the configuration
+        show: whether to show progress
+        **more: goes into ``config.json``
+
+    Returns:
+        ``result.json``
     """
+    machine, seed = config.machine, config.seed
+    ended = _result_of(config)
+    if ended is not None:
+        return ended
     fabric = machine.fabric()
     if machine.several:
         fabric.launch()
     with contextlib.ExitStack() as stack:
-        if fabric.is_global_zero:
-            stack.enter_context(locked(out))
         stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         torch.manual_seed(seed)
-        task.setup(fabric)
+        task.setup(fabric)  # which may refuse the configuration: nothing has been written yet
+        if fabric.is_global_zero:
+            stack.enter_context(locked(config.directory))
         if machine.several:  # all processes start from the same weights, but draw their own dropout
             torch.manual_seed(seed * 1_000_003 + fabric.global_rank)
-        loop = _Loop(task, config, out, length, fabric, show)
+        loop = _Loop(task, config, more, fabric, show)
         if loop.journal is not None:
             stack.enter_context(loop.journal)
         return loop.run(stack.enter_context(stop_requests()))
 
 
+def _result_of(config: RunConfig) -> dict[str, Any] | None:
+    """The result of a run that has ended by this configuration."""
+    try:
+        result: dict[str, Any] = json.loads((config.directory / "result.json").read_text(encoding="utf-8"))
+        same = _length_of(stored(config.directory)) == _length_of({"config": config.to_json()})
+    except (OSError, ValueError, UsageError):  # missing or damaged: the run goes on from its checkpoints
+        return None
+    return result if same and isinstance(result, dict) else None
+
+
+def _length_of(values: dict[str, Any]) -> tuple[int, int | None]:
+    return values["config"]["max_epochs"], values["config"]["max_steps"]
+
+
 class _Loop:
     """A run in progress: its position, and the stages of going on from there."""
 
-    def __init__(
-        self, task: Task, config: dict[str, Any], out: Path, length: Length, fabric: "Fabric", show: bool
-    ) -> None:
-        self.task, self.out, self.length, self.fabric = task, out, length, fabric
-        self.checkpoints = Checkpoints(out / "checkpoints")
-        self.guard = Guard(task.uniform, length.patience)
-        self.total = length.total(task.steps_per_epoch)
+    def __init__(self, task: Task, config: RunConfig, more: dict[str, Any], fabric: "Fabric", show: bool) -> None:
+        self.task, self.out, self.length, self.fabric = task, config.directory, config.length, fabric
+        self.checkpoints = Checkpoints(self.out / "checkpoints")
+        self.guard = Guard(task.uniform, self.length.patience)
+        self.total = self.length.total(task.steps_per_epoch)
         #: steps and epochs that are complete, and the steps of the current epoch
         self.step = self.epoch = self.index = 0
         #: one for each step since the last line of metrics
@@ -89,19 +99,42 @@ class _Loop:
         if saved is not None:
             self._load(saved)
             elapsed, journal_size = saved["loop"]["elapsed"], saved["loop"]["journal"]
-        elif fabric.is_global_zero:
-            write_json(out / "config.json", {**config, **provenance()})
+        values = {**described(config), **more, **provenance()}
+        extension = None if saved is None else self._extended(values)
+        if fabric.is_global_zero and (saved is None or extension is not None):
+            write_json(self.out / "config.json", values)
+            (self.out / "result.json").unlink(missing_ok=True)
         self.began = time.perf_counter() - elapsed
         self.first = self.step
         #: only in the process that writes
         self.journal: Journal | None = None
         if fabric.is_global_zero:
-            self.journal = Journal(out, self.total, keep=journal_size, start=self.step, show=show)
+            self.journal = Journal(self.out, self.total, keep=journal_size, start=self.step, show=show)
+        if extension is not None:
+            self._say(extension)
+
+    def _extended(self, values: dict[str, Any]) -> str | None:
+        """If the run becomes longer, notes that in the ``values`` of its ``config.json``; returns a sentence on it."""
+        before = stored(self.out)
+        if _length_of(before) == _length_of(values):
+            return None
+        if self.total <= self.step:
+            raise UsageError(
+                f"{self.out}: the run has {self.step:,} steps already; more than that would make it longer"
+            )
+        values["extended"] = [*before.get("extended", []), {"step": self.step, "total": self.total}]
+        goes_on = self.task.schedule_from(self.step, self.total)
+        return f"{self.out}: goes on after step {self.step:,}, to step {self.total:,}. {goes_on}"
 
     @property
     def seconds(self) -> float:
         """The seconds of the whole run so far, those before it was resumed included."""
         return time.perf_counter() - self.began
+
+    @property
+    def current_epoch(self) -> int:
+        """The epoch of the last step, counted from 1, as everywhere that people read."""
+        return self.epoch + (self.index > 0)
 
     def run(self, stop_requested: Callable[[], bool]) -> dict[str, Any]:
         """Trains to the end, to a divergence, or until a stop is requested; returns ``result.json``."""
@@ -113,6 +146,8 @@ class _Loop:
         while self.step < self.total and not self.diverged:
             stopping = self._step(stop_requested)
             if stopping and self.step < self.total and not self.diverged:
+                if not self.checkpoints.has_best:
+                    self._export()
                 self._say(f"stopped at step {self.step:,}")
                 return {"status": "stopped", "step": self.step}
         return self._finish()
@@ -151,17 +186,20 @@ class _Loop:
             self.epoch, self.index = self.epoch + 1, 0
         if metrics is not None and self.task.is_best():
             self._write_checkpoint(self.checkpoints.save_best)
+            self._export()
         if self.index == 0 and self.step < self.total:
             self.task.start_epoch(self.epoch)
 
     def _finish(self) -> dict[str, Any]:
         """Tests the best model, or the last, and writes ``result.json``."""
-        result: dict[str, Any] = {"status": "finished", "step": self.step, "epoch": self.epoch}
+        result: dict[str, Any] = {"status": "finished", "step": self.step, "epoch": self.current_epoch}
         if not self.diverged:
             best = self.checkpoints.best()
             if best is not None:
                 self.task.model.load_state_dict(best["model"])
                 result["best_step"] = best["loop"]["step"]
+            else:
+                self._export()
             self.task.model.eval()
             metrics = self.task.test()
             self._write(metrics)
@@ -191,6 +229,12 @@ class _Loop:
         if self.fabric.is_global_zero:
             write(state)
         self.fabric.barrier()
+
+    def _export(self) -> None:
+        """Writes the model as others read it."""
+        model = self.task.portable()
+        if model is not None and self.fabric.is_global_zero:
+            export(model, self.out)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -230,14 +274,14 @@ class _Loop:
         pace = (time.perf_counter() - self.timed_from) / max(done - WARM_UP, 1)
         if done == WARM_UP + TIMED:
             self._say(f"{left:,} steps to go: about {duration(pace * left)}, validation not counted")
-        self.journal.show(self.step, f"epoch {self.epoch + 1}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
+        self.journal.show(self.step, f"epoch {self.current_epoch}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
         if self.step % self.length.log_every == 0 or self.step == self.total or self.diverged:
             recent = [loss] if self.diverged else self.losses
             self._write({f"train_{self.task.unit}": sum(recent) / len(recent)})
 
     def _write(self, metrics: dict[str, Any]) -> None:
         if self.journal is not None:
-            self.journal.write(self.step, self.epoch, **metrics, seconds=self.seconds)
+            self.journal.write(self.step, self.current_epoch, **metrics, seconds=self.seconds)
 
     def _say(self, text: str) -> None:
         if self.journal is not None:

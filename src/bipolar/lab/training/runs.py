@@ -1,4 +1,4 @@
-"""Run directories: their ``config.json``, and training in them."""
+"""Run directories: their ``config.json``, and what may change when a run goes on."""
 
 import dataclasses
 import json
@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.config import Config, RunConfig
-from bipolar.lab.training.loop import train
-from bipolar.lab.training.task import Task
+from bipolar.lab.training.config import Config
+from bipolar.lab.training.machine import Machine
+
+#: Settings that may be given when a run goes on: its length, and where it computes.
+MAY_CHANGE = ("max_steps", "max_epochs", "machine")
+#: The part of ``machine`` that may not: it changes the results.
+PRECISION = "precision"
 
 
 def stored(run: Path) -> dict[str, Any]:
@@ -22,7 +26,7 @@ def stored(run: Path) -> dict[str, Any]:
 
 
 def load_config(kind: type[Config], run: Path, data_dir: Path | None = None) -> Config:
-    """The configuration of a run."""
+    """The configuration of a run; its data are in ``data_dir``, else where they were, if they still are."""
     values = stored(run)
     if values["task"] != kind.task:
         raise UsageError(f"{run}: a run of {values['task']}, not of {kind.task}")
@@ -30,33 +34,45 @@ def load_config(kind: type[Config], run: Path, data_dir: Path | None = None) -> 
         config = kind.from_json(values["config"])
     except (TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{run / 'config.json'}: not as it was written ({error})") from None
+    before = values.get("data_dir")
+    if data_dir is None and isinstance(before, str) and Path(before).is_dir():
+        data_dir = Path(before)
     return dataclasses.replace(config, out=run, data_dir=data_dir)
 
 
 def prepared(config: Config) -> Config:
     """The configuration, or with ``resume`` that of the run to go on with; checked, and sure of its directory."""
     if config.resume is not None:
-        default, given = type(config)(), dataclasses.replace(config, resume=None, data_dir=None)
-        changed = [f.name for f in dataclasses.fields(config) if getattr(given, f.name) != getattr(default, f.name)]
-        if changed:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
-            raise UsageError(
-                f"{names}: --resume goes on with a run as it was configured; leave it out, or start another"
-            )
-        config = load_config(type(config), config.resume, data_dir=config.data_dir)
+        config = _resumed(config, config.resume)
+        config.check()
+        return config
     config.check()
     out = config.directory
-    if (out / "config.json").exists() and stored(out)["config"] != config.to_json():
+    if (out / "config.json").exists() and load_config(type(config), out).to_json() != config.to_json():
         raise UsageError(
             f"--out {out}: there is another run here; --resume {out} to go on with it, or choose another --out"
         )
     return config
 
 
-def perform(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> dict[str, Any]:
-    """Trains ``task`` by a prepared configuration, and shows progress or not; ``more`` goes into ``config.json``.
-
-    Returns ``result.json``.
-    """
-    values: dict[str, Any] = {"task": config.task, "config": config.to_json(), **more}
-    return train(task, values, config.directory, config.length, config.machine, config.seed, show)
+def _resumed(given: Config, run: Path) -> Config:
+    """The configuration of a run, with the length and the machine that were given."""
+    default, config = type(given)(), load_config(type(given), run, given.data_dir)
+    plain = dataclasses.replace(given, resume=None, data_dir=None)
+    changed = [f.name for f in dataclasses.fields(plain) if getattr(plain, f.name) != getattr(default, f.name)]
+    refused = [name for name in changed if name not in MAY_CHANGE]
+    refused += [PRECISION] if given.machine.precision != Machine().precision else []
+    if refused:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in refused)
+        raise UsageError(
+            f"{names}: --resume goes on with a run as it was configured; leave it out, or start another. Only its "
+            "length (--max-steps, --max-epochs) and its machine (--accelerator, --devices, --num-nodes) may change"
+        )
+    moved = {f.name: getattr(given.machine, f.name) for f in dataclasses.fields(Machine)}
+    moved = {name: value for name, value in moved.items() if value != getattr(Machine(), name)}
+    config = dataclasses.replace(config, machine=dataclasses.replace(config.machine, **moved))
+    if given.max_steps is None and given.max_epochs is None:
+        return config
+    # One of the two says the whole length: the other one was for the run as it was. An epoch has a step at least.
+    epochs = max(config.length.max_epochs, given.max_steps or 0) if given.max_epochs is None else given.max_epochs
+    return dataclasses.replace(config, max_steps=given.max_steps, max_epochs=epochs)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bipolar.models._hub import HubMixin
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
@@ -43,12 +45,20 @@ class Task(ABC):
         """Validates if it is time to, adapts the schedule; returns metrics."""
 
     @abstractmethod
+    def schedule_from(self, step: int, total: int) -> str:
+        """A sentence on the learning rate of a run that becomes longer: after ``step``, up to ``total``."""
+
+    @abstractmethod
     def is_best(self) -> bool:
         """Whether the last validation was the best so far."""
 
     @abstractmethod
     def test(self) -> dict[str, Any]:
         """Metrics on the test set."""
+
+    @abstractmethod
+    def portable(self) -> HubMixin | None:
+        """The model without fabric, for :func:`bipolar.load`; None if no file describes it."""
 
     @abstractmethod
     def rate(self, seconds: float) -> str:

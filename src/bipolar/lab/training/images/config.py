@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bipolar._activations.moments import Statistic
-from bipolar._activations.patterns import Pattern
-from bipolar.lab.data.images import CLASSES
+import tyro
+
+from bipolar._tools.choices import Encoding, Norm, Pattern, Shortcut, Statistic
+from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import LARGEST, RunConfig
-from bipolar.models._oriented_response_net import Encoding, OrientedResponseNet
-from bipolar.models._wide_resnet import Norm, Shortcut, WideResNet
+from bipolar.lab.training.flags import ActivationFlag, IntFlag
+
+if TYPE_CHECKING:
+    from bipolar.models import OrientedResponseNet, WideResNet
 
 #: The paper eases the rate in over so many steps, a run that is too short for it over a tenth of its steps.
 EASE_IN, EASE_IN_SHARE = 2000, 0.1
@@ -28,12 +32,11 @@ class ImageModel:
     """Layers: 6n + 4."""
     widen_factor: int = 10
     """How many times 16, 32 and 64 feature maps the stages have."""
-    activation: str = "brelu"
-    """The activation function, by name."""
+    activation: ActivationFlag = "brelu"
     dropout: float = 0.3
     """Dropout within the blocks."""
-    norm: Norm | None = None
-    """Batch norm, or nothing as in the paper."""
+    norm: Annotated[Norm | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """Batch norm. Default: no norm, as in the paper."""
     shortcut: Shortcut = "clean"
     """What a shortcut carries: see the item ``shortcut``."""
     pattern: Pattern = "alternate"
@@ -49,12 +52,14 @@ class ImageModel:
     at: Literal["output", "activation"] = "output"
     """Where LSUV measures it."""
 
-    def build(self, channels: int) -> WideResNet | OrientedResponseNet:
+    def build(self, channels: int, classes: int = 10) -> "WideResNet | OrientedResponseNet":
+        from bipolar.models import OrientedResponseNet, WideResNet
+
         options: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("depth", "widen_factor", "activation", "dropout", "norm", "shortcut", "pattern")
         }
-        options |= {"num_classes": CLASSES, "in_channels": channels}
+        options |= {"num_classes": classes, "in_channels": channels}
         if self.network not in ("wrn", "orn"):
             raise ValueError(f"network: expected 'wrn' or 'orn', got {self.network!r}")
         if self.network == "wrn":
@@ -69,6 +74,8 @@ class ImageConfig(RunConfig):
     """Train a residual network on images."""
 
     task = "images"
+    data_names, data_kind = IMAGES, "directory"
+    named = ("data", "seed", "network", "depth", "widen_factor", "activation")
 
     data: str = "cifar10"
     """``cifar10``, or ``digits``, which come with scikit-learn."""
@@ -78,21 +85,21 @@ class ImageConfig(RunConfig):
     """The learning rate, once it has been eased in."""
     search: bool = False
     """The paper's search: whenever training diverges, start again with half the learning rate."""
-    ease_in: int | None = None
+    ease_in: IntFlag = None
     """Steps over which the learning rate is eased in. Default: 2,000, or a tenth of a shorter run."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
     """Weight decay."""
-    train_images: int | None = None
-    """Train on so many images only, the first ones."""
-    test_images: int | None = None
-    """Test on so many images only, the first ones."""
+    train_images: IntFlag = None
+    """Train on so many images only, the first ones. Default: all."""
+    test_images: IntFlag = None
+    """Test on so many images only, the first ones. Default: all."""
 
     @property
     def name(self) -> str:
-        m = self.model
-        return f"{self.data}-{m.network}-{m.depth}-{m.widen_factor}-{m.activation}-{self.seed}"
+        m, images = self.model, self.data if self.data in IMAGES else Path(self.data).name
+        return f"{images}-{m.network}-{m.depth}-{m.widen_factor}-{m.activation}-{self.seed}"
 
     def check(self) -> None:
         super().check()

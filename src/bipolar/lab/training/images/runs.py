@@ -7,11 +7,13 @@ import torch
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.checkpoints import best_of
+from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.search import found_in, search
 from bipolar.lab.training.images.task import image_task
+from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
-from bipolar.lab.training.runs import load_config, perform, prepared
+from bipolar.lab.training.runs import load_config, prepared
 
 
 def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
     config = prepared(config)
     if config.search:
         return search(config, show)
-    return perform(config, image_task(config), show=show)
+    return train(config, image_task(config), show=show)
 
 
 def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
@@ -35,5 +37,6 @@ def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict
         task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
     task.model.load_state_dict(best_of(run)["model"])
     task.model.eval()
+    export_if_missing(task, run)
     error, loss = task.evaluate(task.train if split == "train" else task.tested)
     return {f"{split}_error": error, f"{split}_loss": loss}

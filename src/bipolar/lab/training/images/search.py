@@ -2,16 +2,21 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from bipolar._tools.files import write_json
+from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
+from bipolar.lab.training.config import described
 from bipolar.lab.training.guard import is_slow
 from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.task import image_task
+from bipolar.lab.training.loop import train
 from bipolar.lab.training.processes import is_chief
-from bipolar.lab.training.runs import perform, prepared
+from bipolar.lab.training.runs import prepared, stored
+from bipolar.models._load import OF_RUN
 
 #: How often a search halves the rate before it gives up.
 HALVINGS = 12
@@ -23,8 +28,15 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
     An attempt that is slow ends the search: a lower rate would not make it faster.
     """
     out = config.directory
-    if not (out / "config.json").exists() and is_chief():
-        write_json(out / "config.json", {"task": config.task, "config": config.to_json(), **provenance()})
+    if (out / "config.json").exists():
+        if (
+            stored(out)["config"]["max_steps"] != config.max_steps
+            or stored(out)["config"]["max_epochs"] != config.length.max_epochs
+        ):
+            raise UsageError(f"{out}: a search; its runs become longer one by one, with --resume {out / 'lr-...'}")
+    elif is_chief():
+        image_task(config)  # which may refuse the configuration: nothing has been written yet
+        write_json(out / "config.json", {**described(config), **provenance()})
     attempts: list[dict[str, Any]] = []
     result: dict[str, Any] = {}
     for halvings in range(HALVINGS + 1):
@@ -37,7 +49,7 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
             task = image_task(attempt)
             # a run that is shorter than the patience is judged at its end
             patience = min(config.patience, config.length.total(task.steps_per_epoch))
-            result = perform(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
+            result = train(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
         if result["status"] == "stopped":
             return result
         attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})
@@ -46,6 +58,8 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
     seconds = round(sum(attempt.get("seconds", 0.0) for attempt in attempts), 1)
     result |= {"lr": rate, "run": f"lr-{rate:g}", "attempts": attempts, "seconds": seconds}
     if is_chief():
+        if (out / result["run"] / OF_RUN).exists():
+            shutil.copytree(out / result["run"] / OF_RUN, out / OF_RUN, dirs_exist_ok=True)
         write_json(out / "result.json", result)
     return result
 

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bipolar._init.lsuv import lsuv_
-from bipolar.lab.data import data_directory
 from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.images.config import ImageConfig
+from bipolar.lab.training.images.config import DROPS, ImageConfig
 from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.task import Task
+from bipolar.models import OrientedResponseNet, WideResNet
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -131,6 +131,15 @@ class ImageTask(Task):
     def _all_wrong(self) -> Tensor:
         return cast(Tensor, self.fabric.all_reduce(self.wrong.clone(), reduce_op="sum"))  # all_reduce works in place
 
+    def schedule_from(self, step: int, total: int) -> str:
+        before, after = float(self.optimizer.param_groups[0]["lr"]), self.config.rate_at(step, total)
+        drops = [f"{drop * total:,.0f}" for drop in DROPS if drop * total > step]
+        later = f"; it drops after step {' and '.join(drops)}" if drops else ""
+        return (
+            f"The learning rate is from here on that of a run of {total:,} steps: {after:g}, after {before:g} until "
+            f"here{later}"
+        )
+
     def is_best(self) -> bool:
         return False  # the paper counts the error of the last epoch
 
@@ -139,6 +148,9 @@ class ImageTask(Task):
             error, loss = self.evaluate(self.tested)
             self.last = {"test_error": error, "test_loss": loss}
         return {**self.last, "lr": self.config.lr}
+
+    def portable(self) -> WideResNet | OrientedResponseNet:
+        return cast(WideResNet | OrientedResponseNet, without_fabric(self.model))
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size / max(seconds, 1e-9):,.0f} images/s"
@@ -154,5 +166,5 @@ class ImageTask(Task):
 
 def image_task(config: ImageConfig, initialise: bool = True) -> ImageTask:
     """The task of a configuration, with its images; ``initialise=False`` leaves LSUV out."""
-    data = load_images(config.data, data_directory(config.data_dir), config.train_images)
+    data = load_images(config.data, config.data_dir, config.train_images)
     return ImageTask(config, data, initialise)

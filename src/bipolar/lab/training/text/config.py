@@ -3,17 +3,18 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
-from bipolar._activations.moments import Statistic
-from bipolar._activations.patterns import Pattern
-from bipolar._init.stacked import Balance
-from bipolar._rnn import StackedRNN
-from bipolar.lab.data.text import DEFAULT_SPLIT, NAMES
-from bipolar.lab.mistakes import Gradient, mistaken
+from bipolar._tools.choices import Balance, CellName, Pattern, Statistic
+from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.training.config import RunConfig
-from bipolar.lab.training.text.pairing import pair_with_plain
-from bipolar.models._char_rnn import CellName, CharRNN
+from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
+
+if TYPE_CHECKING:
+    from bipolar._rnn import StackedRNN
+    from bipolar.models import CharRNN
+
+Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 T = TypeVar("T")
 
@@ -48,15 +49,14 @@ class TextModel:
     """Recurrent layers."""
     hidden_size: int = 256
     """Units of each layer."""
-    nonlinearity: str = "belu"
-    """The activation function, by name."""
+    nonlinearity: ActivationFlag = "belu"
     cell: CellName = "stack"
     """The paper's stack, or torch's own cells for comparison."""
-    dropout: float | None = None
+    dropout: FloatFlag = None
     """Dropout between layers. Default: 0, or 0.01 for Text8."""
-    recurrent_dropout: float | None = None
+    recurrent_dropout: FloatFlag = None
     """Dropout between time steps (rnnDrop). Default: 0, or 0.01 for Text8."""
-    block_dropout: float | None = None
+    block_dropout: FloatFlag = None
     """Dropout of whole blocks. Default: 0, or 0.01 for Text8."""
     skip_every: int | None = 4
     """Layers that a skip connection goes around, or None."""
@@ -70,8 +70,8 @@ class TextModel:
     """The statistic that LSUV sets to 1; ``none`` leaves the stack at its random start."""
     balance: Balance = "magnitude"
     """The quantity that W and U share by gamma: their magnitude, as in the paper, or the variance they bring."""
-    params: float | None = None
-    """Choose the width for about so many parameters, instead of --model.hidden-size."""
+    params: FloatFlag = None
+    """Choose the width for about so many parameters, instead of --model.hidden-size. Default: the width as given."""
     recompute: bool = False
     """Save memory: compute the states anew in the backward pass."""
     gradient: Gradient = "right"
@@ -83,8 +83,12 @@ class TextModel:
         width = f"{self.hidden_size}" if self.params is None else f"{self.params:g}"
         return f"{self.num_layers}x{width}-{self.nonlinearity if self.cell == 'stack' else self.cell}"
 
-    def build(self, vocabulary: str, rates: DropoutRates) -> CharRNN:
+    def build(self, vocabulary: str, rates: DropoutRates) -> "CharRNN":
         """The network, at its random start."""
+        from bipolar.lab.mistakes import mistaken
+        from bipolar.lab.training.text.pairing import pair_with_plain
+        from bipolar.models import CharRNN
+
         width = self._width(len(vocabulary))
         if self.cell != "stack":
             for option in dataclasses.fields(self):
@@ -105,7 +109,7 @@ class TextModel:
         )
         pair_with_plain(model)
         if self.gradient != "right":
-            model.rnn = mistaken(cast(StackedRNN, model.rnn), self.gradient)
+            model.rnn = mistaken(cast("StackedRNN", model.rnn), self.gradient)
         return model
 
     def _width(self, symbols: int) -> int:
@@ -113,6 +117,8 @@ class TextModel:
             return self.hidden_size
         if self.params < 1:
             raise ValueError(f"params: expected at least 1, got {self.params}")
+        from bipolar.models import CharRNN
+
         return CharRNN.width_for(self.params, self.num_layers, symbols, self.cell)
 
 
@@ -121,6 +127,8 @@ class TextConfig(RunConfig):
     """Train a character-level language model."""
 
     task = "text"
+    data_names, data_kind = TEXTS, "file"
+    named = ("data", "seed", "num_layers", "hidden_size", "nonlinearity", "cell", "params")
 
     data: str = "ptb"
     """``ptb``, ``text8``, ``text8-74M`` (the start of it), ``python-docs``, or the path of a UTF-8 text file."""
@@ -130,18 +138,18 @@ class TextConfig(RunConfig):
     """How a text file is cut into training, validation and test part."""
     window: int = 50
     """Time steps of backpropagation."""
-    lr: float | None = None
+    lr: FloatFlag = None
     """The learning rate. Default: 2e-4, or 5e-5 for Text8."""
-    validate_every: int | None = None
+    validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8."""
-    halve_from: int | None = None
+    halve_from: IntFlag = None
     """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
-    max_valid_windows: int | None = None
-    """Validate and test on so many windows at most."""
+    max_valid_windows: IntFlag = None
+    """Validate and test on so many windows at most. Default: all."""
 
     @property
     def name(self) -> str:
-        text = self.data if self.data in NAMES else Path(self.data).stem
+        text = self.data if self.data in TEXTS else Path(self.data).stem
         return f"{text}-{self.model.name}-{self.seed}"
 
     @property
@@ -160,7 +168,7 @@ class TextConfig(RunConfig):
             ),
         )
 
-    def build(self, vocabulary: str) -> CharRNN:
+    def build(self, vocabulary: str) -> "CharRNN":
         """The network, at its random start."""
         return self.model.build(vocabulary, self.recipe.rates)
 

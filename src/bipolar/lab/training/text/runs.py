@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
-from bipolar.lab.data.text import SPLITS
+from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.checkpoints import best_of
+from bipolar.lab.training.exported import export_if_missing
+from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
-from bipolar.lab.training.runs import load_config, perform, prepared, stored
+from bipolar.lab.training.runs import load_config, prepared, stored
 from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.text.task import TextTask, text_task
 from bipolar.models import CharRNN
@@ -20,7 +22,7 @@ def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     config = prepared(config)
     task = _task_of_run(config)
     corpus = task.corpus
-    return perform(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
+    return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
 
 
 def evaluate_text(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
@@ -32,11 +34,13 @@ def evaluate_text(run: Path, split: str, data_dir: Path | None = None) -> dict[s
         task.setup(Machine(accelerator="auto").fabric())
     task.model.load_state_dict(best_of(run)["model"])
     task.model.eval()
+    export_if_missing(task, run)
     return {f"{split}_bpc": task.evaluate(split)}
 
 
-def load_model(run: Path) -> CharRNN:
-    """The best model of a run so far, or its last if it has not been validated yet."""
+def load_model(run: str | Path) -> CharRNN:
+    """The best model of a run so far, or its last if it has not been validated yet, from its checkpoints."""
+    run = Path(run)
     config = load_config(TextConfig, run)
     saved = best_of(run)
     model = config.build(stored(run)["vocabulary"])

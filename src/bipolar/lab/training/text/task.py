@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from bipolar.lab.data import Corpus, Streams, data_directory, load_text
-from bipolar.lab.data.text import SPLITS
-from bipolar.lab.training.processes import mean_over_processes, of_all_processes, of_process, share_of_batch
+from bipolar.lab.data import Corpus, Streams, load_text
+from bipolar.lab.data.places import SPLITS
+from bipolar.lab.training.processes import (
+    mean_over_processes,
+    of_all_processes,
+    of_process,
+    share_of_batch,
+    without_fabric,
+)
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.text.config import TextConfig
+from bipolar.models import CharRNN
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -92,12 +99,23 @@ class TextTask(Task):
                 group["lr"] /= 2
         return {"valid_bpc": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
 
+    def schedule_from(self, step: int, total: int) -> str:
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        return (
+            f"The learning rate stays at {rate:g}, and is halved by the same rule as before; the validation at step "
+            f"{step:,} counts as one of those that decide it"
+        )
+
     def is_best(self) -> bool:
         return self.validations[-1] == min(self.validations)
 
     def test(self) -> dict[str, Any]:
         metrics = {"test_bpc": self.evaluate("test")}
         return metrics | ({"best_valid_bpc": min(self.validations)} if self.validations else {})
+
+    def portable(self) -> CharRNN | None:
+        right = self.config.model.gradient == "right"  # a stack with a mistake is none that a file could describe
+        return cast(CharRNN, without_fabric(self.model)) if right else None
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size * self.config.window / max(seconds, 1e-9):,.0f} characters/s"
@@ -124,4 +142,4 @@ class TextTask(Task):
 
 def text_task(config: TextConfig) -> TextTask:
     """The task of a configuration, with its text."""
-    return TextTask(config, load_text(config.data, data_directory(config.data_dir), config.split))
+    return TextTask(config, load_text(config.data, config.data_dir, config.split))

@@ -1,0 +1,86 @@
+"""Trained models, from directories of runs and of ``save_pretrained``."""
+
+import inspect
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+
+from bipolar.models._char_rnn import CharRNN
+from bipolar.models._hub import CONFIG, WEIGHTS
+from bipolar.models._oriented_response_net import OrientedResponseNet
+from bipolar.models._wide_resnet import WideResNet
+
+Model = TypeVar("Model", bound=nn.Module)
+
+KINDS = (CharRNN, WideResNet, OrientedResponseNet)
+#: The directory of a run that holds the files of its model.
+OF_RUN = "model"
+
+
+@overload
+def load(directory: str | PathLike[str]) -> Any: ...
+@overload
+def load(directory: str | PathLike[str], kind: type[Model]) -> Model: ...
+def load(directory: str | PathLike[str], kind: type[nn.Module] = nn.Module) -> Any:
+    """The trained model in a directory, in evaluation mode, on the CPU.
+
+    Args:
+        directory: the directory of a run of ``bipolar train``, or one that ``save_pretrained`` wrote. A run has the
+            model of its best validation so far; one on images, or without a validation yet, its last
+        kind: the class that the model has to have, such as ``bipolar.models.CharRNN``, which also tells a type checker
+            what comes back. Default: any of :mod:`bipolar.models`
+
+    Examples::
+
+        >>> directory = getfixture("tmp_path")
+        >>> bipolar.models.CharRNN("abc ", hidden_size=8, num_layers=2).save_pretrained(directory)
+        >>> model = bipolar.load(directory, bipolar.models.CharRNN)
+        >>> len(model.generate("a", length=5))
+        5
+    """
+    path = _of_model(Path(directory))
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        found = _kind_of(set(config))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"directory: {path / CONFIG} does not describe a model ({error})") from None
+    if not issubclass(found, kind):
+        raise ValueError(f"directory: {path} has a {found.__name__}, not a {kind.__name__}")
+    with torch.random.fork_rng(devices=[]):
+        model = found(**config)
+    model.load_state_dict(_weights(path / WEIGHTS))
+    return model.eval()
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors.torch import load_file
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("load needs safetensors: pip install 'bipolar[hub]'") from None
+    return load_file(path)
+
+
+def _of_model(directory: Path) -> Path:
+    """The directory of the files themselves."""
+    for path in (directory / OF_RUN, directory):  # a run has a config.json of its own
+        if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
+            return path
+    if not directory.is_dir():
+        raise FileNotFoundError(f"directory: expected one with a model in it, got {directory}, which is not there")
+    raise FileNotFoundError(
+        f"directory: {directory} has no model: neither {CONFIG} with {WEIGHTS}, nor the two in {OF_RUN}/. A run writes "
+        "them when it is validated, is stopped or ends; bipolar eval writes them for a run that lacks them"
+    )
+
+
+def _kind_of(arguments: set[str]) -> type[CharRNN | WideResNet | OrientedResponseNet]:
+    """The class whose arguments a configuration has; an earlier version may have had fewer of them."""
+    known = {kind: inspect.signature(kind).parameters.keys() for kind in KINDS}
+    fitting = [kind for kind in KINDS if arguments and arguments <= known[kind]]
+    if not fitting:
+        raise ValueError(f"no model has the arguments {', '.join(sorted(arguments)) or '(none)'}")
+    return min(fitting, key=lambda kind: len(known[kind]))
