@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import bipolar
 from benchmarks.common import best_of, in_fresh_process, machine, markdown_table, peak, record, timed
-from bipolar.lab.data.images import ImageSet, Pictures
+from bipolar.lab.data.images import CIFAR10_CLASSES, ImageSet
+from bipolar.lab.data.pictures import Pictures
 from bipolar.models import WideResNet
 
 BATCH, AIM = 128, 0.03
@@ -34,7 +35,8 @@ def images() -> ImageSet:
         torch.randint(256, (10_000, 32, 32, 3), dtype=torch.uint8, generator=generator),
         torch.randint(10, (10_000,), generator=generator),
     )
-    return ImageSet("random", pictures, pictures, torch.full((3,), 120.0), torch.full((3,), 60.0), 4, True)
+    mean, std = torch.full((3,), 120.0), torch.full((3,), 60.0)
+    return ImageSet("random", pictures, pictures, mean, std, CIFAR10_CLASSES, shift=4, mirror=True)
 
 
 def batch_of(data: ImageSet) -> Callable[[], tuple[Tensor, Tensor]]:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bipolar.lab.data import images as image_data
 from bipolar.lab.data.files import RemoteFile
-from bipolar.lab.data.images import ImageSet, Pictures, load_images
+from bipolar.lab.data.images import ImageSet, load_images
+from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.errors import UsageError
 
 
@@ -80,7 +81,7 @@ def test_every_varied_image_is_a_crop_of_the_padded_one() -> None:
     picture = torch.arange(5 * 6 * 3, dtype=torch.uint8).view(1, 5, 6, 3)
     data = Pictures(picture, torch.zeros(1, dtype=torch.int64))
     zero, one = torch.zeros(3), torch.ones(3)
-    images = ImageSet("x", data, data, zero, one, shift=1, mirror=True)
+    images = ImageSet("x", data, data, zero, one, ("a",), shift=1, mirror=True)
     crops = []
     for top in range(3):
         for left in range(3):
@@ -95,7 +96,7 @@ def test_every_varied_image_is_a_crop_of_the_padded_one() -> None:
 
 def test_images_keep_their_places_and_the_generator_decides(digits: ImageSet) -> None:
     chosen = torch.tensor([5, 3, 3, 800])
-    still = ImageSet("x", digits.train, digits.test, digits.mean, digits.std, shift=0, mirror=False)
+    still = ImageSet("x", digits.train, digits.test, digits.mean, digits.std, digits.classes, shift=0, mirror=False)
     assert torch.equal(still.varied(digits.train, chosen, torch.Generator()), digits.train.images[chosen])
     one, two, other = (digits.varied(digits.train, chosen, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert torch.equal(one, two)
@@ -106,7 +107,9 @@ def test_images_keep_their_places_and_the_generator_decides(digits: ImageSet) ->
 
 
 def test_bad_names_and_counts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--data mnist: expected one of cifar10, digits"):
+    with pytest.raises(UsageError, match="--data mnist: neither one of cifar10, digits nor a directory"):
         load_images("mnist", tmp_path)
     with pytest.raises(UsageError, match="--train-images 2000: expected 1 to 1438"):
         load_images("digits", tmp_path, train_images=2000)
+    with pytest.raises(UsageError, match="--image-size 32: the images of digits have a size of their own"):
+        load_images("digits", tmp_path, image_size=32)

@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import bipolar
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
@@ -49,6 +52,9 @@ def test_what_a_run_leaves(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert result["test_error"] == epochs[-1]["test_error"] == rows[-1]["test_error"]
     assert result["lr"] == 0.05
+    assert [row["lr"] for row in rows if "lr" in row] == pytest.approx([0.05, 0.01, 0.002])
+    stored = json.loads((finished / "config.json").read_text())
+    assert (stored["classes"], len(stored["mean"]), len(stored["std"])) == ([*"0123456789"], 1, 1)
     assert "best_step" not in result  # the last epoch's error is the one that counts
     assert evaluate_images(finished, "test") == pytest.approx(
         {"test_error": result["test_error"], "test_loss": result["test_loss"]}
@@ -200,7 +206,7 @@ class TestRecipe:
             ({"model": ImageModel(widen_factor=10**12)}, "--model: "),
             ({"model": ImageModel("vgg")}, "--model.network: expected 'wrn' or 'orn', got 'vgg'"),
             ({"machine": Machine(accelerator="tpu")}, "--accelerator tpu"),
-            ({"data": "mnist"}, "--data mnist: expected one of cifar10, digits"),
+            ({"data": "mnist"}, "--data mnist: neither one of cifar10, digits nor a directory"),
             ({"train_images": 0}, "--train-images 0: expected at least 1"),
             ({"model": ImageModel(depth=29)}, "--model.depth: expected 6n"),
             ({"model": ImageModel(activation="rellu")}, "--model.activation: .*'rellu'.*'relu'"),
@@ -210,6 +216,7 @@ class TestRecipe:
     def test_bad_arguments(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
         with pytest.raises(UsageError, match=message):
             train_images(replace(SMALL, out=tmp_path / "run", **options))
+        assert not (tmp_path / "run").exists()
 
 
 class TestSearch:
@@ -270,6 +277,62 @@ class TestSearch:
         result = train_images(config)
         assert result["status"] == "did not converge"
         assert [attempt["lr"] for attempt in result["attempts"]] == [1e6, 5e5]
+
+
+def test_a_finished_run_becomes_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_images(replace(SMALL, out=tmp_path / "run", train_images=64, max_epochs=5))
+    capsys.readouterr()
+    result = train_images(ImageConfig(resume=tmp_path / "run", max_steps=20))
+    said = " ".join(capsys.readouterr().err.split())
+    assert (result["step"], result["epoch"]) == (20, 10)
+    sentence = "that of a run of 20 steps: 0.05, after 0.002 until here; it drops after step 12 and 16"
+    assert sentence in said
+    rates = {row["step"]: row["lr"] for row in metrics(tmp_path / "run") if "lr" in row}
+    assert [rates[step] for step in (4, 10, 12, 14, 20)] == pytest.approx([0.05, 0.002, 0.05, 0.01, 0.002])
+    search = replace(SMALL, out=tmp_path / "search", search=True, train_images=64, max_epochs=2)
+    train_images(search)
+    with pytest.raises(UsageError, match="a search; its runs become longer one by one"):
+        train_images(ImageConfig(resume=tmp_path / "search", max_epochs=4))
+
+
+def test_the_model_of_a_search(tmp_path: Path) -> None:
+    train_images(replace(SMALL, out=tmp_path, search=True))
+    model = bipolar.load(tmp_path, bipolar.models.WideResNet)
+    found = torch.load(next(tmp_path.glob("lr-*/checkpoints/step-*.pt")), weights_only=True)["model"]
+    assert all(torch.equal(value, found[name]) for name, value in model.state_dict().items())
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Red and blue squares with noise, of different sizes."""
+    generator = np.random.default_rng(0)
+    for number in range(40):
+        colour, size = number % 2, (10 + number % 3, 12)
+        pixels = generator.integers(0, 90, (*size, 3), dtype=np.uint8)
+        pixels[..., 2 * colour] += 150
+        path = tmp_path / "squares" / ("red", "blue")[colour] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return tmp_path / "squares"
+
+
+def test_images_of_ones_own(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    options = "--model.depth 10 --model.widen-factor 1 --batch-size 8 --max-epochs 6 --lr 0.01 --model.dropout 0"
+    main(f"train images --data squares --image-size 8 {options} --accelerator cpu --out {out}".split())
+    stored = json.loads((out / "config.json").read_text())
+    assert stored["classes"] == ["blue", "red"]
+    assert (stored["config"]["image_size"], stored["data_dir"]) == (8, str(tmp_path))
+    result = json.loads((out / "result.json").read_text())
+    assert result["test_error"] <= 25
+    monkeypatch.chdir(tmp_path.parent)
+    assert evaluate_images(out, "test")["test_error"] == pytest.approx(result["test_error"])
+    (folders / "red" / "0.png").unlink()
+    with pytest.raises(UsageError, match=r"these are not the images that .*run began with; --data-dir"):
+        evaluate_images(out, "test")
+    model = bipolar.load(out, bipolar.models.WideResNet)
+    assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 2)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from bipolar.lab.errors import UsageError
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config, stored
-from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, train_text
+from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, train_text
 from tests.helpers.text_runs import TEXT, metrics, text_config
 
 
@@ -72,6 +72,35 @@ def test_a_run_is_not_overwritten_by_another(corpus: Path, tmp_path: Path) -> No
     train_text(text_config(corpus, out, max_steps=2))
     with pytest.raises(UsageError, match="there is another run here; --resume"):
         train_text(text_config(corpus, out, max_steps=2, lr=1e-4))
+
+
+def test_a_run_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its own place, from another directory, and on another machine, where the text is somewhere else."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "fox.txt").write_text(TEXT)
+    monkeypatch.chdir(tmp_path / "here")
+    out = tmp_path / "here" / "run"
+    train_text(dataclasses.replace(text_config(Path("fox.txt"), out, max_steps=2)))
+    expected = evaluate_text(out, "test")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fox.txt").write_text(TEXT.replace("q", "k"))  # another one of this name
+    assert evaluate_text(out, "test") == expected
+    (tmp_path / "fox.txt").unlink()
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = tmp_path / "there" / "run"
+    message = r"--data fox.txt: neither .* If fox.txt is somewhere else, --data-dir DIRECTORY says in which directory"
+    for again in (lambda: evaluate_text(moved, "test"), lambda: train_text(TextConfig(resume=moved, max_steps=4))):
+        with pytest.raises(UsageError, match=message):
+            again()
+    assert evaluate_text(moved, "test", tmp_path / "there") == expected
+    assert load_model(moved).generate("the ", 3)
+    values = json.loads((moved / "config.json").read_text())
+    values["config"]["data"] = "/home/of/another/fox.txt"
+    values["config"]["machine"]["accelerator"] = "cuda"
+    (moved / "config.json").write_text(json.dumps(values))
+    longer = TextConfig(resume=moved, data_dir=tmp_path / "there", max_steps=4, machine=Machine(accelerator="cpu"))
+    assert train_text(longer)["step"] == 4
+    assert evaluate_text(moved, "test")  # the place of the text is known from now on
 
 
 def test_names_tell_runs_apart() -> None:

@@ -204,7 +204,7 @@ class _Loop:
             metrics = self.task.test()
             self._write(metrics)
             self.diverged = self.guard.check_evaluation(self.step, metrics)
-            result |= {} if self.diverged else metrics
+            result |= {} if self.diverged else metrics | self.task.outcome
         if self.diverged:
             step, reason = self.diverged.step, self.diverged.reason
             result |= {"status": "did not converge", "step": step, "reason": reason}

@@ -56,6 +56,11 @@ class Task(ABC):
     def test(self) -> dict[str, Any]:
         """Metrics on the test set."""
 
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """Facts for ``result.json`` besides the metrics."""
+        return {}
+
     @abstractmethod
     def portable(self) -> HubMixin | None:
         """The model without fabric, for :func:`bipolar.load`; None if no file describes it."""

@@ -78,7 +78,8 @@ class ImageConfig(RunConfig):
     named = ("data", "seed", "network", "depth", "widen_factor", "activation")
 
     data: str = "cifar10"
-    """``cifar10``, or ``digits``, which come with scikit-learn."""
+    """``cifar10``, ``digits``, which come with scikit-learn, or the path of a directory with a folder for each class,
+    or with the folders train and test, each with a folder for each class."""
     model: ImageModel = field(default_factory=ImageModel)
     """The model."""
     lr: float = 0.08
@@ -95,6 +96,10 @@ class ImageConfig(RunConfig):
     """Train on so many images only, the first ones. Default: all."""
     test_images: IntFlag = None
     """Test on so many images only, the first ones. Default: all."""
+    image_size: IntFlag = None
+    """Bring images of one's own to so many pixels a side; the middle is kept. Default: the size that all have."""
+    mirror: bool = True
+    """Mirror half of the images at random; never the digits."""
 
     @property
     def name(self) -> str:
@@ -105,6 +110,7 @@ class ImageConfig(RunConfig):
         super().check()
         for name in ("train_images", "test_images", "ease_in"):
             self.at_least(name, 0 if name == "ease_in" else 1)
+        self.at_least("image_size", 8)
         self.positive("lr")
         for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
             if not 0 <= getattr(self, name) < end:

@@ -21,7 +21,8 @@ def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
     config = prepared(config)
     if config.search:
         return search(config, show)
-    return train(config, image_task(config), show=show)
+    task = image_task(config)
+    return train(config, task, show=show, **task.about)
 
 
 def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:

@@ -49,7 +49,7 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
             task = image_task(attempt)
             # a run that is shorter than the patience is judged at its end
             patience = min(config.patience, config.length.total(task.steps_per_epoch))
-            result = train(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show)
+            result = train(prepared(dataclasses.replace(attempt, patience=patience)), task, show=show, **task.about)
         if result["status"] == "stopped":
             return result
         attempts.append({"lr": rate, **{k: result[k] for k in ("status", "reason", "step", "seconds") if k in result}})

@@ -9,10 +9,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bipolar._init.lsuv import lsuv_
-from bipolar.lab.data.images import CLASSES, ImageSet, Pictures, load_images
+from bipolar.lab.data.images import ImageSet, load_images
+from bipolar.lab.data.pictures import Pictures
+from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.images.config import DROPS, ImageConfig
 from bipolar.lab.training.processes import share_of_batch, without_fabric
+from bipolar.lab.training.runs import stored
 from bipolar.lab.training.task import Task
 from bipolar.models import OrientedResponseNet, WideResNet
 
@@ -50,7 +53,7 @@ class ImageTask(Task):
             self.data.test.first(c.test_images).to(fabric.device),
         )
         self.wrong = torch.zeros((), device=fabric.device)
-        model = c.model.build(self.data.channels).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = c.model.build(self.data.channels, len(self.data.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if c.model.norm is None and self.initialise:
             generator = torch.Generator().manual_seed(c.seed)
             drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
@@ -62,12 +65,22 @@ class ImageTask(Task):
         self.model, self.optimizer = fabric.setup(model, optimizer)
 
     @property
+    def about(self) -> dict[str, Any]:
+        """The facts about the images that ``config.json`` keeps, for whoever uses the model."""
+        facts: dict[str, Any] = {
+            "classes": list(self.data.classes),
+            "mean": self.data.mean.tolist(),
+            "std": self.data.std.tolist(),
+        }
+        return facts if self.config.data in IMAGES else facts | {"images": self.data.digest()}
+
+    @property
     def steps_per_epoch(self) -> int:
         return len(self.data.train) // self.config.batch_size
 
     @property
     def uniform(self) -> float:
-        return math.log(CLASSES)
+        return math.log(len(self.data.classes))
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -147,7 +160,11 @@ class ImageTask(Task):
         if self.last is None:
             error, loss = self.evaluate(self.tested)
             self.last = {"test_error": error, "test_loss": loss}
-        return {**self.last, "lr": self.config.lr}
+        return self.last
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        return {"lr": self.config.lr}  # which a search may have found
 
     def portable(self) -> WideResNet | OrientedResponseNet:
         return cast(WideResNet | OrientedResponseNet, without_fabric(self.model))
@@ -166,5 +183,15 @@ class ImageTask(Task):
 
 def image_task(config: ImageConfig, initialise: bool = True) -> ImageTask:
     """The task of a configuration, with its images; ``initialise=False`` leaves LSUV out."""
-    data = load_images(config.data, config.data_dir, config.train_images)
-    return ImageTask(config, data, initialise)
+    data = load_images(
+        config.data, config.data_dir, config.train_images, image_size=config.image_size, mirror=config.mirror
+    )
+    task, run = ImageTask(config, data, initialise), config.directory
+    if config.data not in IMAGES and (run / "config.json").exists():
+        before = stored(run).get("images")  # the configuration of a search has none
+        if before is not None and before != data.digest():
+            raise UsageError(
+                f"--data {config.data}: these are not the images that {run} began with; --data-dir DIRECTORY says in "
+                "which directory they are"
+            )
+    return task

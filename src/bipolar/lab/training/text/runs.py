@@ -54,5 +54,8 @@ def _task_of_run(config: TextConfig) -> TextTask:
     if (run / "config.json").exists():
         before = stored(run)
         if before.get("vocabulary") != task.corpus.vocabulary or before.get("text") != task.corpus.digest():
-            raise UsageError(f"--data {config.data}: this is not the text that {run} began with")
+            raise UsageError(
+                f"--data {config.data}: this is not the text that {run} began with; --data-dir DIRECTORY says in which "
+                "directory that text is"
+            )
     return task
