@@ -36,6 +36,7 @@ def test_the_report_says_what_was_found_beside_what_was_published(reported: Path
     page = (reported / "report.html").read_text()
     assert "1.800 (1 of 2 did not converge)" in page
     assert "1.353" in page  # published
+    assert page.index('<a href="#table1">Table 1: ') < page.index('<h2 id="figure1">')  # the list of contents
     assert "bipolar reproduce table1 --scale paper" in page
     data = json.loads((reported / "report.json").read_text())
     assert {claim["name"]: claim["verdict"] for claim in data["claims"]}["mean"] == "reproduced"

@@ -1,13 +1,14 @@
 """The content of a report, the same for every format."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
+from bipolar.lab.report.data_used import other_data
 from bipolar.lab.report.recorded import Recorded, recorded
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import read_record, results_of
@@ -59,7 +60,19 @@ class Section:
 
     @cached_property
     def tables(self) -> Sequence[Table]:
-        return self.item.tables(results_of(self.record)) if self.item.tables else ()
+        """The tables of the item; without a difference to published numbers where the data are others."""
+        made = self.item.tables(results_of(self.record)) if self.item.tables else ()
+        return [replace(table, compared=False) for table in made] if self.other_data else made
+
+    @cached_property
+    def other_data(self) -> str:
+        """The data of the runs, if they are not the paper's."""
+        return other_data(self.item, self.record)
+
+    @property
+    def title(self) -> str:
+        """The title of the item, with the data of the runs if they are not the paper's."""
+        return f"{self.item.title}, here on {self.other_data}" if self.other_data else self.item.title
 
     @property
     def facts(self) -> dict[str, str]:
@@ -89,7 +102,7 @@ class Section:
     @property
     def caption(self) -> str:
         """The picture in words, for readers who cannot see it."""
-        return ". ".join([self.item.title, *(d.verdict.reason for d in self.claims)])
+        return ". ".join([self.title, *(d.verdict.reason for d in self.claims)])
 
     @property
     def next_scale(self) -> str | None:

@@ -24,7 +24,7 @@ def markdown(report: Report, figures: str | None = None) -> str:
 
 
 def _section(section: Section, figures: str | None) -> list[str]:
-    lines = ["", f"## {_escaped(section.item.title)}", ""]
+    lines = ["", f"## {_escaped(section.title)}", ""]
     if section.item.about:
         lines += [_escaped(section.item.about), ""]
     for d in section.claims:
@@ -33,7 +33,7 @@ def _section(section: Section, figures: str | None) -> list[str]:
             f"Criterion: {_escaped(d.claim.rule)}."
         ]
     if figures is not None and section.item.draw is not None:
-        lines += ["", f"![{_escaped(section.item.title)}]({figures}/{section.item.name}.svg)"]
+        lines += ["", f"![{_escaped(section.title)}]({figures}/{section.item.name}.svg)"]
     if section.published:
         lines += ["", f"As published: {_escaped(section.published)}."]
     for table in section.tables:

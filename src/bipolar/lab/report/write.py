@@ -86,7 +86,7 @@ def as_json(report: Report) -> dict[str, Any]:
         ],
         "items": {
             section.item.name: {
-                "title": section.item.title,
+                "title": section.title,
                 **section.facts,
                 "tables": [
                     {
@@ -94,7 +94,11 @@ def as_json(report: Report) -> dict[str, Any]:
                         "columns": list(table.columns),
                         "rows": {
                             name: [
-                                {"ours": list(e.ours), "published": e.published, "difference": e.difference}
+                                {
+                                    "ours": list(e.ours),
+                                    "published": e.published,
+                                    "difference": e.difference if table.compared else None,
+                                }
                                 for e in row
                             ]
                             for name, row in table.rows.items()

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results, late
 from bipolar.lab.reproduce.tables import Table, flat_table
 
 
@@ -32,8 +32,15 @@ def _first_cut(rates: Sequence[tuple[int, float]]) -> int | None:
 
 def table_of_curves(seeds: Sequence[Results]) -> list[Table]:
     """The ends of the runs that :func:`train_curves` collected."""
-    columns = {"best_valid_bpc": "validation BPC", "last_train_bpc": "training BPC, last steps", "status": "status"}
-    return [flat_table("How the runs ended", seeds, columns)]
+    columns = {"best_valid_bpc": "validation BPC", "last_train_bpc": "training BPC, last tenth", "status": "status"}
+    # from the curves: a record may be older than this meaning of a run's end
+    ends = [{name: run | _end(run) for name, run in seed.items()} for seed in seeds]
+    return [flat_table("How the runs ended", ends, columns)]
+
+
+def _end(run: Mapping[str, Any]) -> Results:
+    converged = run["status"] == "finished" and isinstance(run.get("last_train_bpc"), float)
+    return {"last_train_bpc": late(run["train_bpc"])} if converged else {}
 
 
 def draw_run(axes: Axes, run: Mapping[str, Any], label: str, **style: Any) -> None:

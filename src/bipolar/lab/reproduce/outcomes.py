@@ -1,5 +1,6 @@
 """Outcomes of runs, and the results that items make of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -8,6 +9,8 @@ Results: TypeAlias = dict[str, Any]
 
 #: Stands in results in place of a number.
 DNC = "did not converge"
+#: The share of a run after which its last steps begin.
+LATE = 0.9
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,16 @@ class Outcome:
         """Step and value of a metric."""
         return [(row["step"], row[name]) for row in self.metrics if isinstance(row.get(name), float)]
 
-    def last(self, name: str, rows: int = 10) -> float | None:
-        """The mean of a metric over its last rows."""
-        values = [value for _, value in self.curve(name)[-rows:]]
-        return sum(values) / len(values) if values else None
+    def last(self, name: str) -> float | None:
+        """The mean of a metric over the last tenth of the run."""
+        return late(self.curve(name))
 
     @property
     def converged(self) -> bool:
         return bool(self.result["status"] == "finished")
+
+
+def late(curve: Sequence[tuple[int, float]]) -> float | None:
+    """The mean of a curve over the last tenth of its steps."""
+    values = [value for step, value in curve if step > LATE * curve[-1][0]]
+    return sum(values) / len(values) if values else None

@@ -59,11 +59,11 @@ class Entry:
         mean = round(self.mean, digits) + 0.0  # turns -0.0 into 0.0
         return f"{mean:{form}}{spread}{failed}"
 
-    def rendered(self, digits: int) -> "RenderedEntry":
+    def rendered(self, digits: int, compared: bool = True) -> "RenderedEntry":
         return RenderedEntry(
             ours=self.text(digits),
             published=f"{self.published:.{digits}f}" if isinstance(self.published, float) else self.published or "",
-            difference="" if self.difference is None else f"{self.difference:+.{digits}f}",
+            difference="" if self.difference is None or not compared else f"{self.difference:+.{digits}f}",
         )
 
 
@@ -84,6 +84,8 @@ class Table:
     columns: Sequence[str]
     rows: dict[str, list[Entry]] = field(default_factory=dict)
     digits: int = 3
+    #: whether our values and the published ones are on the same data, so that their difference means something
+    compared: bool = True
 
     @property
     def has_published(self) -> bool:
@@ -92,21 +94,30 @@ class Table:
     @cached_property
     def rendered(self) -> dict[str, list[RenderedEntry]]:
         """The rows as texts."""
-        return {name: [entry.rendered(self.digits) for entry in row] for name, row in self.rows.items()}
+        return {name: [entry.rendered(self.digits, self.compared) for entry in row] for name, row in self.rows.items()}
 
 
 def over(seeds: Sequence[Results], *path: str) -> list[float | str]:
-    """The value at a path, for each seed that has one; integers become floats."""
+    """The value at a path, for each seed that has one; integers become floats.
+
+    The learning rate of a run that did not converge is the last of its attempts, and none that was found.
+    """
     found: list[float | str] = []
     for value in seeds:
         node: Any = value
         for key in path:
-            node = node.get(key) if isinstance(node, dict) else None
-        if isinstance(node, int | float) and not isinstance(node, bool):
+            above, node = node, node.get(key) if isinstance(node, dict) else None
+        if path[-1:] == ("lr",) and node is not None and _failed(above):
+            found.append(DNC)
+        elif isinstance(node, int | float) and not isinstance(node, bool):
             found.append(float(node))
         elif isinstance(node, str):
             found.append(DNC if node.startswith(DNC) else node)  # without the reason
     return found
+
+
+def _failed(run: Mapping[str, Any]) -> bool:
+    return run.get("status", "finished") != "finished" or str(run.get("test_error")).startswith(DNC)
 
 
 def ranking(title: str, published: Mapping[str, float], name: str, ours: Sequence[float | str], theirs: float) -> Table:
