@@ -9,6 +9,7 @@ from typing import Any
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.report.recorded import Recorded, recorded
+from bipolar.lab.report.remedy import with_remedy
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import read_record, results_of
 from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
@@ -156,11 +157,14 @@ def read(directory: Path, items: Iterable[Item]) -> Report:
         raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     evidence = Evidence(records)
     quick = all(record["scale"] == "quick" for record in records.values())
-    decided = [
-        Decided(claim, claim.verdict(evidence), recorded().get(claim.name) if quick else None)
-        for item in known.values()
-        for claim in item.claims
-    ]
+    decided = []
+    for claim in (claim for item in known.values() for claim in item.claims):
+        verdict = claim.verdict(evidence)
+        decided.append(
+            Decided(claim, verdict, recorded().get(claim.name))
+            if quick
+            else Decided(claim, with_remedy(claim, verdict, evidence))
+        )
     decided.sort(key=lambda d: d.claim.where == OURS)
     sections = [
         Section(known[name], record, [d for d in decided if d.claim.items[0] == name])

@@ -124,4 +124,5 @@ class TextTask(Task):
 
 def text_task(config: TextConfig) -> TextTask:
     """The task of a configuration, with its text."""
-    return TextTask(config, load_text(config.data, data_directory(config.data_dir), config.split))
+    corpus = load_text(config.data, data_directory(config.data_dir), config.split)
+    return TextTask(config, corpus.with_start(config.train_share))
