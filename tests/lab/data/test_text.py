@@ -38,6 +38,15 @@ class TestEncoding:
         corpus = texts._corpus("test", [np.frombuffer(text.encode(), np.uint8)] * 3)
         assert corpus.train.tolist() == list(range(300))
 
+    def test_the_start_of_the_training_part_keeps_the_vocabulary(self, tmp_path: Path) -> None:
+        (tmp_path / "text").write_text("ab" * 300 + "cd" * 200)
+        whole = load_text("text", tmp_path)
+        start = whole.with_start(0.1)
+        assert start.train.tolist() == whole.train[:90].tolist()
+        assert start.vocabulary == "abcd"
+        assert start.valid is whole.valid
+        assert start.digest() != whole.digest()
+
     def test_splits(self, tmp_path: Path) -> None:
         path = tmp_path / "a.txt"
         path.write_bytes(b"abcdefghij" * 100)

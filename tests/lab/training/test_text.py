@@ -162,6 +162,7 @@ class TestRecipe:
             ({"machine": Machine(num_nodes=0)}, "--num-nodes 0: expected at least 1"),
             ({"machine": Machine(accelerator="abacus")}, "--accelerator abacus"),
             ({"model": TextModel(2, 8, nonlinearity="foo")}, "--model.nonlinearity: .*'foo'"),
+            ({"train_share": 0.0}, "--train-share 0.0: expected a share above 0, and 1 at most"),
             ({"model": TextModel(2, 8, dropout=1.5)}, "--model.dropout: .*1.5"),
             ({"model": TextModel(0, 8)}, "--model.num-layers: .*0"),
             ({"model": TextModel(2, 0)}, "--model.hidden-size: .*0"),

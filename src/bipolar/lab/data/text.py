@@ -3,7 +3,7 @@
 import codecs
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,6 +37,10 @@ class Corpus:
         for split in SPLITS:
             state.update(self[split].numpy().data)
         return state.hexdigest()
+
+    def with_start(self, share: float) -> "Corpus":
+        """The corpus with the start of its training part alone, in the vocabulary of the whole."""
+        return replace(self, train=self.train[: round(share * len(self.train))])
 
     def __getitem__(self, split: str) -> Tensor:
         if split not in SPLITS:

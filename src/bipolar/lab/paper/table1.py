@@ -81,9 +81,9 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
         columns = COLUMNS | (AT_36 if depth == 36 else {})
         if depth > 36:
             columns = {"belu": COLUMNS["belu"]}
-        elif scale == "small":  # of our own columns the one that a claim is about
-            ours = {"relu, second moment"} if depth == 36 else set()
-            columns = {name: columns[name] for name in columns if name in {*OF_THE_PAPER, *AT_36, *ours}}
+        elif scale == "small":  # those that a claim is about
+            needed = (*OF_THE_PAPER, *AT_36, "relu, second moment") if depth == 36 else ("relu", "belu")
+            columns = {name: column for name, column in columns.items() if name in needed}
         for column, (nonlinearity, target) in columns.items():
             config = base(scale, depth)
             model = replace(config.model, nonlinearity=nonlinearity, lsuv=target)

@@ -10,6 +10,7 @@ from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
 from bipolar.lab.report.data_used import other_data
 from bipolar.lab.report.recorded import Recorded, recorded
+from bipolar.lab.report.remedy import with_remedy
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import read_record, results_of
 from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
@@ -169,11 +170,14 @@ def read(directory: Path, items: Iterable[Item]) -> Report:
         raise UsageError(f"{directory}: there is no result of bipolar reproduce here")
     evidence = Evidence(records)
     quick = all(record["scale"] == "quick" for record in records.values())
-    decided = [
-        Decided(claim, claim.verdict(evidence), recorded().get(claim.name) if quick else None)
-        for item in known.values()
-        for claim in item.claims
-    ]
+    decided = []
+    for claim in (claim for item in known.values() for claim in item.claims):
+        verdict = claim.verdict(evidence)
+        decided.append(
+            Decided(claim, verdict, recorded().get(claim.name))
+            if quick
+            else Decided(claim, with_remedy(claim, verdict, evidence))
+        )
     decided.sort(key=lambda d: d.claim.where == OURS)
     sections = [
         Section(known[name], record, [d for d in decided if d.claim.items[0] == name])

@@ -42,7 +42,8 @@ def steps_of(config: RunConfig, data_dir: Path | None = None) -> int:
         return config.length.total(max(1, images // config.batch_size))
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
-    return config.length.total(max(1, _characters(config, data_dir) // (config.batch_size * config.window)))
+    characters = config.train_share * _characters(config, data_dir)
+    return config.length.total(max(1, int(characters) // (config.batch_size * config.window)))
 
 
 def _characters(config: TextConfig, data_dir: Path | None) -> int:

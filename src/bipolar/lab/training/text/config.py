@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from bipolar._tools.choices import Balance, CellName, Pattern, Statistic
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 
@@ -136,6 +137,8 @@ class TextConfig(RunConfig):
     """The model."""
     split: tuple[float, float, float] = DEFAULT_SPLIT
     """How a text file is cut into training, validation and test part."""
+    train_share: float = 1.0
+    """Train on this share of the training part, from its start: on little text a network overfits."""
     window: int = 50
     """Time steps of backpropagation."""
     lr: FloatFlag = None
@@ -177,6 +180,8 @@ class TextConfig(RunConfig):
         for name in ("window", "validate_every", "halve_from", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
+        if not 0 < self.train_share <= 1:
+            raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))
 
     def to_json(self) -> dict[str, Any]:

@@ -142,4 +142,5 @@ class TextTask(Task):
 
 def text_task(config: TextConfig) -> TextTask:
     """The task of a configuration, with its text."""
-    return TextTask(config, load_text(config.data, config.data_dir, config.split))
+    corpus = load_text(config.data, config.data_dir, config.split)
+    return TextTask(config, corpus.with_start(config.train_share))
