@@ -126,9 +126,10 @@ BELOW: dict[str, set[str]] = {
     "_probe": {"_tools", "_activations", "_rnn", "_init"},
     "_symmetry": {"_tools", "_activations", "_rnn", "_init"},
     "_rewrite": {"_tools", "_activations", "_rnn", "_init", "_symmetry"},
+    "optim": {"_tools", "_activations", "_rnn", "_init", "_symmetry", "_rewrite"},
     "models": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
-    "bipolar": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models"},
-    "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models", "bipolar"},
+    "bipolar": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "optim", "models"},
+    "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "optim", "models", "bipolar"},
 }
 
 

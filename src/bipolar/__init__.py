@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-from bipolar import functional
+from bipolar import functional, optim
 from bipolar._activations.modules import (
     BCELU,
     BELU,
@@ -68,6 +68,7 @@ __all__ = [
     "mirrored_",
     "models",
     "moments",
+    "optim",
     "probe",
     "register_activation",
     "symmetry",
