@@ -2,8 +2,9 @@
 
 All methods take turns in one run, on gradients of a real backward pass: of the paper's stack, 36 layers of 256 units,
 batch 128, 50 time steps, and of WideResNet-16-2 without norm, batch 128. The rate is zero, which saves no work.
-``torch.optim.Muon`` takes matrices alone and gets convolutions flattened into them; its own line leaves out what Adam
-would take on the rest. The pin is measured alone, as the hook of an optimiser that has nothing to do.
+``torch.optim.Muon`` computes in bfloat16, takes matrices alone and gets convolutions flattened into them; its own line
+leaves out what Adam would take on the rest. The pin is measured alone, as the hook of an optimiser that has nothing to
+do.
 """
 
 import argparse
@@ -63,6 +64,7 @@ def optimizers(model: nn.Module) -> dict[str, Callable[[], object]]:
         "torch.optim.Muon, matrices alone": torch.optim.Muon(flattened(model), lr=0.0).step,
         "bipolar.optim.Muon": Muon(groups(model), lr=0.0, adam_lr=0.0).step,
         "bipolar.optim.Muon, four iterations": Muon(groups(model), lr=0.0, adam_lr=0.0, ns_steps=4).step,
+        "bipolar.optim.Muon, in bfloat16": Muon(groups(model), lr=0.0, adam_lr=0.0, ns_dtype=torch.bfloat16).step,
         "pin": idle.step,
     }
 

@@ -83,8 +83,9 @@ def test_a_gradient_of_zero_moves_nothing() -> None:
         assert torch.equal(w, before)
 
 
-def test_the_iteration_may_run_in_another_type() -> None:
-    m = torch.randn(8, 8)
+@pytest.mark.parametrize("columns", [8, 32])
+def test_the_iteration_may_run_in_another_type(columns: int) -> None:
+    m = torch.randn(8, columns)
     (exact,), (rough,) = orthogonalised([m], 5), orthogonalised([m], 5, torch.bfloat16)
     assert rough.dtype == torch.float32
     assert 0 < (exact - rough).abs().max() < 0.1

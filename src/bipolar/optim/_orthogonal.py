@@ -42,7 +42,8 @@ def orthogonalised(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype | 
         x = x.to(dtype or torch.promote_types(x.dtype, torch.float32))
         norms = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
         x = x / norms.clamp_min(torch.finfo(x.dtype).tiny)  # a matrix of zeros stays one
-        if x.size(2) < _WIDE * x.size(1):
+        # The Gram matrix holds squares of singular values: half precision would lose all but the largest.
+        if x.size(2) < _WIDE * x.size(1) or torch.finfo(x.dtype).bits < 32:
             found |= zip(members, _iterated(x, steps), strict=True)
         else:
             squares[x.size(1), x.dtype, x.device].append((members, x))
