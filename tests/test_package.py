@@ -126,10 +126,11 @@ BELOW: dict[str, set[str]] = {
     "_probe": {"_tools", "_activations", "_rnn", "_init"},
     "_symmetry": {"_tools", "_activations", "_rnn", "_init"},
     "_rewrite": {"_tools", "_activations", "_rnn", "_init", "_symmetry"},
+    "optim": {"_tools", "_activations", "_rnn", "_init", "_symmetry", "_rewrite"},
     "models": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
-    "_public": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite"},
+    "_public": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "optim"},
     "bipolar": {"_tools", "_public", "models"},
-    "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "models", "bipolar"},
+    "lab": {"_tools", "_activations", "_rnn", "_init", "_probe", "_symmetry", "_rewrite", "optim", "models", "bipolar"},
 }
 
 

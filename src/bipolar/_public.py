@@ -1,6 +1,6 @@
 """The public names of the core, apart from the models."""
 
-from bipolar import functional
+from bipolar import functional, optim
 from bipolar._activations.modules import (
     BCELU,
     BELU,
@@ -62,6 +62,7 @@ __all__ = [
     "lsuv_rnn_",
     "mirrored_",
     "moments",
+    "optim",
     "probe",
     "register_activation",
     "symmetry",
