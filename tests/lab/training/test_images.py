@@ -79,7 +79,7 @@ def test_killed_in_an_epoch_and_resumed(finished: Path, tmp_path: Path) -> None:
 class TestRecipe:
     def test_the_papers_defaults(self) -> None:
         c = ImageConfig()
-        assert (c.data, c.lr, c.momentum, c.weight_decay, c.batch_size, c.length.max_epochs) == (
+        assert (c.data, c.peak, c.momentum, c.weight_decay, c.batch_size, c.length.max_epochs) == (
             "cifar10",
             0.08,
             0.9,

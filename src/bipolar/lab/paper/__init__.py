@@ -12,6 +12,7 @@ from bipolar.lab.paper import (
     figure6,
     first_epoch,
     lsuv,
+    normfree,
     shortcut,
     symmetry,
     table1,
@@ -44,5 +45,6 @@ ITEMS: dict[str, Item] = {
         table5.ITEM,
         figure3.ITEM,
         shortcut.ITEM,
+        normfree.ITEM,
     )
 }

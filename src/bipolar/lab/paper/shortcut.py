@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table5
 from bipolar.lab.reproduce.item import Training
-from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import ERROR, decided_if
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import flat_table
@@ -49,23 +50,11 @@ def collect(outcomes: Mapping[str, Outcome]) -> Results:
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    axes = figure.subplots()
-    labels = []
-    for place, (name, first) in enumerate(seeds[0].items()):
-        found = [seed[name]["test_error"] for seed in seeds if name in seed]
-        errors = [error for error in found if isinstance(error, float)]
-        color = ACTIVATION_COLORS[VARIANTS[name][0].removeprefix("b")]
-        axes.plot(errors, [place] * len(errors), "o", color=color, alpha=0.6)
-        if errors:
-            axes.plot([sum(errors) / len(errors)], [place], "|", color="black", markersize=18)
-        failed = f"; {len(found) - len(errors)} of {len(found)} {DNC}" if len(errors) < len(found) else ""
-        labels.append(f"{name}\n(learning rate {first['lr']:g}{failed})")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.set(xlabel="test error (%)", title="A point for each seed, and a line at their mean")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    def look(name: str) -> tuple[str, str]:
+        rate = seeds[0][name]["lr"]
+        return ACTIVATION_COLORS[VARIANTS[name][0].removeprefix("b")], f"learning rate {rate:g}"
+
+    return draw_points(seeds, "test_error", look, xlabel="test error (%)")
 
 
 def _shortcut(e: Evidence) -> Verdict:

@@ -17,6 +17,7 @@ from bipolar.lab.errors import UsageError
 from bipolar.lab.training.flags import IntFlag, PathFlag
 from bipolar.lab.training.length import EPOCHS, Length
 from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.update import Update
 
 Config = TypeVar("Config", bound="RunConfig")
 
@@ -45,6 +46,8 @@ class RunConfig(ABC):
     data: str = ""
     machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
     """The devices and the precision."""
+    update: Annotated[Update, tyro.conf.arg(name="")] = field(default_factory=Update)
+    """The recipe."""
     out: PathFlag = None
     """The directory of the run. Default: runs/ and its data, model, seed, and settings that are not the default."""
     resume: PathFlag = None
@@ -111,6 +114,7 @@ class RunConfig(ABC):
             self.at_least(name, 1)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed {self.seed}: expected 0 to {2**31 - 1}")
+        self.update.check()
         _ = self.place  # a file of one's own has to be there
 
     def at_least(self, name: str, least: int) -> None:

@@ -156,6 +156,8 @@ class _Loop:
         """One step, the end of its epoch, and a checkpoint if one is due; returns whether any process is to stop."""
         loss, value = self.task.loss(self.index)
         self.fabric.backward(loss)
+        if self.task.schedule is not None:
+            self.task.schedule.before(self.step, self.total)
         self.task.optimizer.step()
         self.task.optimizer.zero_grad()
         number, stopping, saving = agreed(self.fabric, value, stop_requested(), self._checkpoint_is_due())

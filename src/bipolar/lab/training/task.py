@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bipolar.lab.training.update import Schedule
 from bipolar.models._hub import HubMixin
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ class Task(ABC):
     unit: str
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    #: the rates and the clipping of the fast recipe; None where the task sets its rates itself
+    schedule: Schedule | None = None
 
     @abstractmethod
     def setup(self, fabric: "Fabric") -> None:

@@ -11,13 +11,15 @@ from bipolar._tools.choices import Encoding, Norm, Pattern, Shortcut, Statistic
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import LARGEST, RunConfig
-from bipolar.lab.training.flags import ActivationFlag, IntFlag
+from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 
 if TYPE_CHECKING:
     from bipolar.models import OrientedResponseNet, WideResNet
 
 #: The paper eases the rate in over so many steps, a run that is too short for it over a tenth of its steps.
 EASE_IN, EASE_IN_SHARE = 2000, 0.1
+#: The rate at its peak, by the paper's recipe and by the fast one, and the fast one's smoothing of labels.
+PEAK, PEAK_OF_FAST, SMOOTHING_OF_FAST = 0.08, 0.05, 0.1
 #: The rate is divided at these fractions of a run, epochs 120 and 160 of 200, by this number.
 DROPS, DIVISOR = (0.6, 0.8), 5
 
@@ -82,8 +84,8 @@ class ImageConfig(RunConfig):
     or with the folders train and test, each with a folder for each class."""
     model: ImageModel = field(default_factory=ImageModel)
     """The model."""
-    lr: float = 0.08
-    """The learning rate, once it has been eased in."""
+    lr: FloatFlag = None
+    """The learning rate, once it has been eased in. Default: 0.08, or 0.05 by the fast recipe."""
     search: bool = False
     """The paper's search: whenever training diverges, start again with half the learning rate."""
     ease_in: IntFlag = None
@@ -92,6 +94,10 @@ class ImageConfig(RunConfig):
     """Nesterov momentum."""
     weight_decay: float = 5e-4
     """Weight decay."""
+    pin: bool = True
+    """By the fast recipe, in a network without norm: keep each filter at the norm that LSUV gave it."""
+    label_smoothing: FloatFlag = None
+    """The share of a label that goes to all classes. Default: 0, or 0.1 by the fast recipe."""
     train_images: IntFlag = None
     """Train on so many images only, the first ones. Default: all."""
     test_images: IntFlag = None
@@ -106,8 +112,24 @@ class ImageConfig(RunConfig):
         m, images = self.model, self.data if self.data in IMAGES else Path(self.data).name
         return f"{images}-{m.network}-{m.depth}-{m.widen_factor}-{m.activation}-{self.seed}"
 
+    @property
+    def peak(self) -> float:
+        """The learning rate, once it has been eased in."""
+        return self.lr if self.lr is not None else PEAK_OF_FAST if self.update.fast else PEAK
+
+    @property
+    def smoothing(self) -> float:
+        given, default = self.label_smoothing, SMOOTHING_OF_FAST if self.update.fast else 0.0
+        return default if given is None else given
+
     def check(self) -> None:
         super().check()
+        if self.search and self.update.fast:
+            raise UsageError("--search: a part of the paper's recipe; leave it out, or --recipe fast")
+        if self.ease_in is not None and self.update.fast:
+            raise UsageError(f"--ease-in {self.ease_in}: a part of the paper's recipe; the fast one has --warm-up")
+        if not 0 <= self.smoothing < 1:
+            raise UsageError(f"--label-smoothing {self.smoothing}: expected a share, 0 or more and below 1")
         for name in ("train_images", "test_images", "ease_in"):
             self.at_least(name, 0 if name == "ease_in" else 1)
         self.at_least("image_size", 8)
@@ -122,4 +144,7 @@ class ImageConfig(RunConfig):
         ease_in = min(EASE_IN, math.ceil(EASE_IN_SHARE * total)) if self.ease_in is None else self.ease_in
         eased = min(1.0, (step + 1) / ease_in) if ease_in else 1.0
         drops = sum(step >= drop * total for drop in DROPS)
-        return self.lr * eased / math.pow(DIVISOR, drops)
+        return self.peak * eased / math.pow(DIVISOR, drops)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"lr": self.peak, "label_smoothing": self.smoothing}

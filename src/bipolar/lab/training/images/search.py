@@ -40,7 +40,7 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
     attempts: list[dict[str, Any]] = []
     result: dict[str, Any] = {}
     for halvings in range(HALVINGS + 1):
-        rate = config.lr / 2**halvings
+        rate = config.peak / 2**halvings
         attempt = dataclasses.replace(config, lr=rate, search=False, out=out / f"lr-{rate:g}")
         path = attempt.directory / "result.json"
         if path.exists():

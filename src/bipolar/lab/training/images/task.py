@@ -17,7 +17,9 @@ from bipolar.lab.training.images.config import DROPS, ImageConfig
 from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.task import Task
+from bipolar.lab.training.update import Schedule
 from bipolar.models import OrientedResponseNet, WideResNet
+from bipolar.optim import pin
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -59,10 +61,13 @@ class ImageTask(Task):
             drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
             batch = self.data.normalised(self.data.train.images[drawn])
             lsuv_(model, batch, target=c.model.lsuv, at=c.model.at, generator=generator)
-        optimizer = torch.optim.SGD(
-            model.parameters(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, nesterov=c.momentum > 0
-        )
+        kind = (c.update.optimizer or "muon") if c.update.fast else "sgd"
+        optimizer = c.update.make(kind, model, c.peak, momentum=c.momentum, weight_decay=c.weight_decay)
+        if c.update.fast and c.pin and c.model.norm is None and self.initialise:
+            pin(optimizer, model)
         self.model, self.optimizer = fabric.setup(model, optimizer)
+        if c.update.fast:
+            self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, c.update.clip)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -99,8 +104,9 @@ class ImageTask(Task):
         c = self.config
         step = self.epoch * self.steps_per_epoch + index
         self.last = None
-        for group in self.optimizer.param_groups:
-            group["lr"] = c.rate_at(step, c.length.total(self.steps_per_epoch))
+        if self.schedule is None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = c.rate_at(step, c.length.total(self.steps_per_epoch))
         chosen = self.order[index * c.batch_size : (index + 1) * c.batch_size]
         generator = self._generator(step, "images", "cuda" if self.fabric.device.type == "cuda" else "cpu")
         images = self.data.varied(self.train, chosen, generator, self.part)
@@ -108,7 +114,7 @@ class ImageTask(Task):
         torch.manual_seed(self._seed(step, f"dropout {self.fabric.global_rank}"))
         logits = self.model(self.data.normalised(images)).float()
         self.wrong += (logits.detach().argmax(1) != labels).sum()
-        loss = cross_entropy(logits, labels)
+        loss = cross_entropy(logits, labels, label_smoothing=c.smoothing)
         return loss, loss.detach()
 
     @torch.no_grad()
@@ -145,6 +151,8 @@ class ImageTask(Task):
         return cast(Tensor, self.fabric.all_reduce(self.wrong.clone(), reduce_op="sum"))  # all_reduce works in place
 
     def schedule_from(self, step: int, total: int) -> str:
+        if self.schedule is not None:
+            return self.schedule.after(step, total)
         before, after = float(self.optimizer.param_groups[0]["lr"]), self.config.rate_at(step, total)
         drops = [f"{drop * total:,.0f}" for drop in DROPS if drop * total > step]
         later = f"; it drops after step {' and '.join(drops)}" if drops else ""
@@ -164,7 +172,7 @@ class ImageTask(Task):
 
     @property
     def outcome(self) -> dict[str, Any]:
-        return {"lr": self.config.lr}  # which a search may have found
+        return {"lr": self.config.peak}  # which a search may have found
 
     def portable(self) -> WideResNet | OrientedResponseNet:
         return cast(WideResNet | OrientedResponseNet, without_fabric(self.model))

@@ -19,6 +19,10 @@ Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 T = TypeVar("T")
 
+#: Peaks of the fast recipe: the rate of Adam times the width, and the rate of Muon.
+PEAK_TIMES_WIDTH, PEAK_OF_MUON = 0.5, 0.02
+#: The size of a vocabulary that stands for any, where a width is chosen for a number of parameters.
+VOCABULARY = 50
 #: The options that torch's own cells share with the stack; CharRNN itself refuses the dropout rates that they lack.
 OF_ALL_CELLS = ("num_layers", "hidden_size", "cell", "dropout", "recurrent_dropout", "block_dropout", "params")
 
@@ -90,7 +94,7 @@ class TextModel:
         from bipolar.lab.training.text.pairing import pair_with_plain
         from bipolar.models import CharRNN
 
-        width = self._width(len(vocabulary))
+        width = self.width(len(vocabulary))
         if self.cell != "stack":
             for option in dataclasses.fields(self):
                 if option.name not in OF_ALL_CELLS and getattr(self, option.name) != option.default:
@@ -113,7 +117,8 @@ class TextModel:
             model.rnn = mistaken(cast("StackedRNN", model.rnn), self.gradient)
         return model
 
-    def _width(self, symbols: int) -> int:
+    def width(self, symbols: int) -> int:
+        """The units of a layer, as given or for the number of parameters, which depends on the size of the alphabet."""
         if self.params is None:
             return self.hidden_size
         if self.params < 1:
@@ -142,9 +147,10 @@ class TextConfig(RunConfig):
     window: int = 50
     """Time steps of backpropagation."""
     lr: FloatFlag = None
-    """The learning rate. Default: 2e-4, or 5e-5 for Text8."""
+    """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, or
+    0.02 for Muon."""
     validate_every: IntFlag = None
-    """Epochs between validations. Default: 4, or 1 for Text8."""
+    """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
     """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
     max_valid_windows: IntFlag = None
@@ -161,8 +167,8 @@ class TextConfig(RunConfig):
         is_text8 = self.data == "text8"
         rate = 0.01 if is_text8 and self.model.cell == "stack" else 0.0
         return TextRecipe(
-            lr=_either(self.lr, 5e-5 if is_text8 else 2e-4),
-            validate_every=_either(self.validate_every, 1 if is_text8 else 4),
+            lr=_either(self.lr, self._peak if self.update.fast else 5e-5 if is_text8 else 2e-4),
+            validate_every=_either(self.validate_every, 1 if is_text8 or self.update.fast else 4),
             halve_from=_either(self.halve_from, 2 if is_text8 else 4),
             rates=DropoutRates(
                 dropout=_either(self.model.dropout, rate),
@@ -170,6 +176,13 @@ class TextConfig(RunConfig):
                 block_dropout=_either(self.model.block_dropout, rate),
             ),
         )
+
+    @property
+    def _peak(self) -> float:
+        """The rate of the fast recipe: a step of Adam moves the input of a unit in proportion to its width."""
+        if self.update.optimizer == "muon":
+            return PEAK_OF_MUON
+        return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
 
     def build(self, vocabulary: str) -> "CharRNN":
         """The network, at its random start."""

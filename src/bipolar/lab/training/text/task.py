@@ -17,10 +17,14 @@ from bipolar.lab.training.processes import (
 )
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.text.config import TextConfig
+from bipolar.lab.training.update import Schedule
 from bipolar.models import CharRNN
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+#: The norm at which the fast recipe clips the gradient, unless given.
+CLIP = 1.0
 
 
 class TextTask(Task):
@@ -46,8 +50,14 @@ class TextTask(Task):
         if c.model.lsuv != "none":
             generator = torch.Generator().manual_seed(c.seed)
             model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
+        if c.update.fast:
+            optimizer = c.update.make(c.update.optimizer or "adam", model, self.recipe.lr)
+        else:
+            optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
         self.model, self.optimizer = fabric.setup(model, optimizer)
+        if c.update.fast:
+            clip = CLIP if c.update.clip is None else c.update.clip
+            self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, clip)
         self.generator = torch.Generator(device=fabric.device if fabric.device.type != "mps" else "cpu")
         self.generator.manual_seed(c.seed * 1_000_003 + fabric.global_rank)
 
@@ -94,13 +104,15 @@ class TextTask(Task):
         value = self.evaluate("valid")
         halve = bool(self.validations) and not value < self.validations[-1]
         self.validations.append(value)
-        if halve and len(self.validations) >= self.recipe.halve_from:
+        if halve and len(self.validations) >= self.recipe.halve_from and self.schedule is None:
             for group in self.optimizer.param_groups:
                 group["lr"] /= 2
         return {"valid_bpc": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
 
     def schedule_from(self, step: int, total: int) -> str:
         rate = float(self.optimizer.param_groups[0]["lr"])
+        if self.schedule is not None:
+            return self.schedule.after(step, total)
         return (
             f"The learning rate stays at {rate:g}, and is halved by the same rule as before; the validation at step "
             f"{step:,} counts as one of those that decide it"

@@ -1,0 +1,157 @@
+"""A study: a residual network with batch norm and without, in as many steps, by several recipes.
+
+The paper says that bipolar activations and LSUV alleviate the need for normalisation layers. With plain SGD, networks
+without norms end behind. The fast recipe has Muon, which bears higher rates, and keeps each filter at the norm that
+LSUV gave it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper import table5
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.points import draw_points
+from bipolar.lab.reproduce.rules import ERROR, decided_by
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict, compare
+from bipolar.lab.training.images import ImageConfig, ImageModel
+from bipolar.lab.training.update import OptimizerName, Update
+
+BATCH_NORM, NONE = "batch norm", "no norm"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network and the way it is trained."""
+
+    activation: str
+    optimizer: OptimizerName
+    lr: float
+    pin: bool = False
+    clip: float | None = None
+
+
+VARIANTS = {
+    f"{BATCH_NORM}, ReLU, SGD": Variant("relu", "sgd", 0.1),
+    f"{BATCH_NORM}, ELU, Muon": Variant("elu", "muon", 0.05),
+    f"{BATCH_NORM}, ELU, Muon at twice the rate": Variant("elu", "muon", 0.1),
+    f"{NONE}, ReLU, SGD": Variant("relu", "sgd", 0.05, clip=1.0),
+    f"{NONE}, ELU, SGD": Variant("elu", "sgd", 0.05, clip=1.0),
+    f"{NONE}, ELU, Muon": Variant("elu", "muon", 0.05),
+    f"{NONE}, ReLU, Muon, pinned": Variant("relu", "muon", 0.05, pin=True),
+    f"{NONE}, ELU, Muon, pinned": Variant("elu", "muon", 0.05, pin=True),
+    f"{NONE}, BELU, Muon, pinned": Variant("belu", "muon", 0.05, pin=True),
+}
+#: The two recipes that a claim sets side by side with the same optimiser.
+WITH_SGD = (f"{NONE}, ReLU, SGD", f"{BATCH_NORM}, ReLU, SGD")
+
+
+def base(scale: Scale) -> ImageConfig:
+    """The network and the length of a run: everything but the recipe."""
+    if scale == "quick":
+        return replace(table5.base("quick", "wrn"), lr=None)
+    if scale == "small":
+        return ImageConfig(model=ImageModel("wrn", 10, 1, dropout=0.0), batch_size=250, max_epochs=2)
+    return ImageConfig(model=ImageModel("wrn", 28, 10), batch_size=250, max_epochs=50)
+
+
+def runs(scale: Scale) -> dict[str, ImageConfig]:
+    config = base(scale)
+    found = {}
+    for name, variant in VARIANTS.items():
+        model = replace(
+            config.model,
+            activation=variant.activation,
+            norm="batch" if name.startswith(BATCH_NORM) else None,
+            lsuv="second_moment",
+            at="activation",
+        )
+        update = Update(recipe="fast", optimizer=variant.optimizer, clip=variant.clip)
+        found[name] = replace(config, model=model, update=update, lr=variant.lr, pin=variant.pin)
+    return found if scale != "quick" else {name: found[name] for name in (*WITH_SGD, f"{NONE}, ELU, Muon, pinned")}
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {
+        name: table5.summary(outcome) | {"seconds": outcome.result.get("seconds")} for name, outcome in outcomes.items()
+    }
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    def look(name: str) -> tuple[str, str]:
+        return "#1f77b4" if name.startswith(BATCH_NORM) else "#d95f02", f"learning rate {VARIANTS[name].lr:g}"
+
+    return draw_points(seeds, "test_error", look, xlabel="test error (%)")
+
+
+def _best(e: Evidence, norm: str) -> tuple[str, Entry]:
+    """The run of lowest mean error among those with batch norm, or without a norm."""
+    entries = {
+        name: e.entry("normfree", name, "test_error") for name in e.seeds("normfree")[0] if name.startswith(norm)
+    }
+    means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
+    if not means:
+        raise MissingError(f"no run of normfree with {norm} has converged")
+    best = min(means, key=lambda name: means[name])
+    return best, entries[best]
+
+
+def _ahead(e: Evidence) -> Verdict:
+    (ours, without), (theirs, with_) = (_best(e, norm) for norm in (NONE, BATCH_NORM))
+    reason = f"lowest test error (%): {ours} {without.text(1)}; {theirs} {with_.text(1)}"
+    return decided_by([compare(without, with_, ERROR.at(e.scale("normfree")))], "below", reason)
+
+
+def _behind(e: Evidence) -> Verdict:
+    without, with_ = (e.entry("normfree", name, "test_error") for name in WITH_SGD)
+    reason = f"test error (%) by SGD: {NONE} {without.text(1)}, {BATCH_NORM} {with_.text(1)}"
+    return decided_by([compare(without, with_, ERROR.at(e.scale("normfree")))], "above", reason)
+
+
+CLAIMS = [
+    Claim(
+        "ahead without norm",
+        "In as many steps, each by its best recipe, a residual network without norms ends ahead of itself with batch "
+        "norm.",
+        where=OURS,
+        items=("normfree",),
+        rule=f"the lowest test error without norm is below the lowest with batch norm; margin: {ERROR}",
+        decide=_ahead,
+    ),
+    Claim(
+        "behind with sgd",
+        "By SGD it ends behind: the recipe has to change with the norm.",
+        where=OURS,
+        items=("normfree",),
+        rule=f"the test error of ReLU by SGD is higher without norm than with batch norm; margin: {ERROR}",
+        decide=_behind,
+    ),
+]
+
+ITEM = Training(
+    name="normfree",
+    title="A residual network with batch norm and without, by recipe: test error (%)",
+    about=(
+        "All runs take as many steps; the learning rate rises over the first tenth and falls to zero. Pinned: after "
+        "every step each filter is brought back to the norm that LSUV gave it. LSUV sets the second moment after each "
+        "activation to 1; networks with batch norm need none. SGD without norm clips the gradient's norm at 1, "
+        "because it diverges otherwise."
+    ),
+    claims=CLAIMS,
+    published={"claim": "bipolar activations and LSUV alleviate the need for normalisation layers"},
+    runs=runs,
+    collect=collect,
+    draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "By norm and recipe",
+            seeds,
+            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps", "seconds": "seconds"},
+        )
+    ],
+)
