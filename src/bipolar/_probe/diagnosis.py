@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: The share of dead units from which on a layer is worth a warning.
 DEAD_SHARE = 0.1
 #: The number of values of a unit from which on its zeros are no accident.
-ENOUGH_VALUES = 32
+ENOUGH_VALUES = 64
 #: The share of saturated values from which on an activation is worth a warning; a healthy ReLU has half.
 SATURATED_SHARE = 0.9
 

@@ -14,6 +14,7 @@ from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import is_elementwise
 from bipolar._probe.edges import Edges
 from bipolar._probe.norms import has_unset_statistics, is_norm
+from bipolar._tools.batches import check_fits, is_loader
 from bipolar._tools.calling import call, unwrapped
 from bipolar._tools.nested import tensors_in
 from bipolar._tools.restoring import restored
@@ -140,7 +141,10 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
         raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
     if loss is not None and not callable(loss):
         raise TypeError(f"loss: expected a function from the model's output to a scalar, got {type(loss).__name__}")
+    if is_loader(batch):
+        raise TypeError(f"batch: expected what forward takes, got a {type(batch).__name__}; pass one of its batches")
     model = unwrapped(model)
+    check_fits(model, batch)
     recorder = _Recorder(model)
     with restored(model), recorder, torch.set_grad_enabled(loss is not None):
         with recorder.edges:
