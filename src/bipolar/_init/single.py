@@ -137,8 +137,10 @@ def scale_layer(settings: Settings, name: str, waiting: Pending, output: Tensor,
 def _factors(settings: Settings, layer: nn.Module, linear: Tensor, parts: Sequence[Tensor]) -> Tensor:
     """One factor for each channel, which gives all channels, or all parts, the same size."""
     dim = channel_dim(layer)
-    _, sizes = settings.meter.channels(linear, dim)
-    if not settings.per_channel:
+    if settings.per_channel:
+        _, sizes = settings.meter.channels(linear, dim)
+    else:
+        sizes = linear.new_empty(linear.size(dim))
         for part in parts:
             sizes[part] = settings.meter(linear.index_select(dim, part))
     return torch.where(sizes > 0, sizes, 1.0).rsqrt()
