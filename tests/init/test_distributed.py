@@ -24,13 +24,14 @@ rank, directory = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
 torch.manual_seed(rank)  # other random numbers on every rank
 results = {}
-for kind in ("kept", "orthogonal", "bad"):
+for kind in ("kept", "orthogonal", "channels", "bad"):
     model, error = DistributedDataParallel(network()), ""
     part = batch().chunk(2)[rank]
     if kind == "bad" and rank == 1:
         part[0, 0] = float("nan")
     try:
-        bipolar.lsuv_(model, part, orthogonal=kind == "orthogonal")
+        channels = kind == "channels"
+        bipolar.lsuv_(model, part, orthogonal=kind == "orthogonal", per_channel=channels, centre=channels)
     except bipolar.LSUVError as caught:
         error = str(caught)
     results[kind] = {"error": error, "state": dict(model.module.state_dict())}
@@ -68,6 +69,14 @@ def test_every_rank_ends_with_the_weights_of_the_whole_batch(ranks: list[dict[st
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     alone = network()
     bipolar.lsuv_(alone, batch(), orthogonal=False)
+    torch.testing.assert_close(first, dict(alone.state_dict()), rtol=1e-4, atol=1e-5)
+
+
+def test_channels_are_measured_over_all_ranks(ranks: list[dict[str, Any]]) -> None:
+    first, second = (rank["channels"]["state"] for rank in ranks)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    alone = network()
+    bipolar.lsuv_(alone, batch(), orthogonal=False, per_channel=True, centre=True)
     torch.testing.assert_close(first, dict(alone.state_dict()), rtol=1e-4, atol=1e-5)
 
 

@@ -45,10 +45,10 @@ def test_a_resnet_a_transformer_and_an_lstm_of_others() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
     tokens = torch.randn(8, 5, 32)
     report = bipolar.lsuv_(encoder, tokens)
-    assert {row.note for row in report} == {"", "never called"}  # attention uses its out_proj without calling it
+    assert {row.note for row in report} == {"", "q, k and v each by itself"}
+    assert len(report) == 3 * 4
     for row in report:
-        if not row.note:
-            assert row.after == pytest.approx(1.0, abs=1e-3)
+        assert row.after == pytest.approx(1.0, abs=1e-3)
 
     class Tagger(nn.Module):
         def __init__(self) -> None:
@@ -179,3 +179,38 @@ def test_a_relu_that_is_shut_or_open_at_first(bias: float) -> None:
     report = bipolar.lsuv_(model, x)
     assert model[:2](x).var().item() == pytest.approx(1.0, abs=2e-3)
     assert report["0"].at == "relu"
+
+
+class Recurrence(nn.Module):
+    """A recurrence whose state starts at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vertical, self.horizontal = nn.Linear(8, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(x.size(1), 16)
+        for row in x:
+            h = torch.tanh(self.vertical(row) + self.horizontal(h))
+        return h
+
+
+def test_a_recurrence_with_a_first_state_of_zeros_is_measured_at_the_second() -> None:
+    model, x = Recurrence(), torch.randn(5, 64, 8)
+    report = bipolar.lsuv_(model, x)
+    assert report["vertical"].note == "called 5 times, scaled at the first"
+    assert report["horizontal"].note == "called 5 times, scaled at call 2, the first whose input was not constant"
+    bias = model.horizontal.bias.detach()
+    state = torch.tanh(model.vertical(x[0]) + bias)
+    assert model.horizontal(state).var(correction=0).item() == pytest.approx(1.0, abs=1e-3)
+    assert report.scaled == ["vertical.weight", "horizontal.weight"]
+
+
+def test_a_recurrence_that_ends_before_it_has_a_state() -> None:
+    model = Recurrence()
+    before = model.vertical.weight.detach().clone()
+    with pytest.raises(bipolar.LSUVError, match="layer 'horizontal': its output has no variance, because its input"):
+        bipolar.lsuv_(model, torch.randn(1, 64, 8))
+    assert torch.equal(model.vertical.weight, before)
+    with pytest.raises(bipolar.LSUVError, match="its input has none in all of its 3 calls; the samples"):
+        bipolar.lsuv_(model, torch.zeros(3, 64, 8), include="vertical")

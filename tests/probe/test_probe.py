@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -45,8 +45,9 @@ class TestFigures:
         h = torch.relu(z)
         y = model[2](h)
         value = loss(y)
-        norms = [gradient.norm().item() for gradient in torch.autograd.grad(value, (z, h, y), retain_graph=True)]
-        assert [layer.gradient for layer in layers] == pytest.approx(norms, rel=1e-4)
+        gradients = torch.autograd.grad(value, (z, h, y), retain_graph=True)
+        sizes = [gradient.square().mean().sqrt().item() for gradient in gradients]
+        assert [layer.gradient for layer in layers] == pytest.approx(sizes, rel=1e-4)
         ratios = [
             (torch.autograd.grad(value, model[i].weight, retain_graph=True)[0].norm() / model[i].weight.norm()).item()
             for i in (0, 2)
@@ -126,6 +127,24 @@ class TestNoTrace:
         for model in (nn.Linear(4, 4).requires_grad_(False), nn.ReLU()):
             assert bipolar.probe(model, torch.randn(2, 4), loss).layers[0].gradient is None
 
+    def test_the_random_numbers_drawn_are_those_of_the_forward_pass(self) -> None:
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.LayerNorm(4)), torch.randn(8, 4)
+        state = torch.get_rng_state()
+        model(x)
+        drawn = torch.get_rng_state()
+        torch.set_rng_state(state)
+        bipolar.probe(model, x)
+        assert torch.equal(torch.get_rng_state(), drawn)
+
+    def test_other_things_than_models_and_losses_are_refused(self) -> None:
+        not_a_model: Any = "x"
+        with pytest.raises(TypeError, match=r"model: expected an nn\.Module, got str"):
+            bipolar.probe(not_a_model, torch.randn(2, 4))
+        with pytest.raises(
+            TypeError, match="loss: expected a function from the model's output to a scalar, got Tensor"
+        ):
+            bipolar.probe(nn.Linear(4, 4), torch.randn(2, 4), cast(Any, torch.zeros(())))
+
     def test_a_loss_that_is_not_a_scalar_is_refused(self) -> None:
         with pytest.raises(ValueError, match="loss: expected a function that gives a scalar tensor"):
             bipolar.probe(nn.Linear(4, 4), torch.randn(2, 4), lambda output: output)
@@ -143,12 +162,23 @@ class TestOutput:
         assert [row["name"] for row in rows] == ["0", "1"]
         assert math.isfinite(rows[0]["gradient"])
 
+    def test_it_is_a_sequence_of_layers(self) -> None:
+        result = bipolar.probe(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(8, 4))
+        assert len(result) == 2
+        assert list(result) == result.layers
+        assert (result[0], result[-1], result["1"]) == (result.layers[0], result.layers[1], result.layers[1])
+        assert result[1:] == result.layers[1:]
+        with pytest.raises(KeyError, match="'head' is none of 0, 1"):
+            result["head"]
+        with pytest.raises(IndexError):
+            result[2]
+
     @pytest.mark.parametrize("depth", [2, 120])
     def test_plot(self, depth: int, tmp_path: Path) -> None:
         result = bipolar.probe(deep(1.4, depth), torch.randn(16, 64), loss)
         figure: Any = result.plot(tmp_path / "signal.png")
         assert (tmp_path / "signal.png").read_bytes().startswith(b"\x89PNG")
-        assert [axes.get_ylabel() for axes in figure.axes] == ["variance", "mean", "gradient norm"]
+        assert [axes.get_ylabel() for axes in figure.axes] == ["variance", "mean", "gradient"]
         assert list(figure.axes[0].get_lines()[-1].get_ydata()) == [layer.variance for layer in result.layers]
         assert len(figure.axes[-1].get_xticklabels()) <= 40
         without = bipolar.probe(deep(1.4, depth), torch.randn(16, 64)).plot()

@@ -81,6 +81,16 @@ def as_activation(
     return as_function(func, args, kwargs, tensor) if follows else None
 
 
+def is_activation(func: Callable[..., Any]) -> bool:
+    """Whether a torch function is an activation, bounded or not."""
+    return func is F.bipolar or of_function(func) is not None
+
+
+def is_max_pooling(func: Callable[..., Any]) -> bool:
+    """Whether a torch function takes maxima over positions, so that a shift of a channel passes through."""
+    return getattr(func, "__name__", "").removeprefix("adaptive_") in ("max_pool1d", "max_pool2d", "max_pool3d")
+
+
 def as_function(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
 ) -> Callable[[Tensor], Tensor]:

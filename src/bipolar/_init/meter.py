@@ -34,6 +34,16 @@ class Meter:
             dist.all_reduce(total, group=self.group)
         return float(total[0] / total[1])
 
+    def channels(self, tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """The mean and the statistic of each channel; ``dim`` counts channels."""
+        values = tensor.detach().movedim(dim, 0).flatten(1).double()
+        total = torch.stack((torch.full_like(values[:, 0], values.size(1)), values.sum(1), values.square().sum(1)))
+        if self.group is not None:
+            dist.all_reduce(total, group=self.group)
+        mean, second_moment = total[1] / total[0], total[2] / total[0]
+        statistic = second_moment - mean.square() if self.target == "variance" else second_moment
+        return mean.to(tensor), statistic.clamp(min=0).to(tensor)
+
     def everywhere(self, holds: bool, device: torch.device) -> bool:
         """Whether something holds in every process; ``device`` is one that the group can reduce over."""
         if self.group is None:

@@ -1,8 +1,10 @@
 """The report of LSUV, and its error."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torch import nn
+
+from bipolar._tools.rows import NamedRows
 from bipolar._tools.table import text_table
 
 
@@ -12,8 +14,8 @@ class LSUVError(RuntimeError):
 
 @dataclass(frozen=True)
 class LSUVRow:
-    """One layer: the statistic before and after, the factor its weight was multiplied by, how many measurements were
-    taken, and where: at the layer's output, or after which activation.
+    """One layer: the statistic before and after, the factor by which the norm of its weight grew, how many measurements
+    were taken, and where: at the layer's output, or after which activation.
 
     ``before`` is the statistic with the weight that LSUV started from, the orthogonal one if it made one. A layer that
     was not changed has a ``note`` that says why, and no figures where it was not measured.
@@ -29,25 +31,27 @@ class LSUVRow:
     note: str = ""
 
 
+def kind_of(layer: nn.Module) -> str:
+    """The type of a layer, for its row."""
+    return type(layer).__name__.removeprefix("Parametrized")
+
+
 @dataclass
-class LSUVReport:
-    """The rows of all layers, in the order of execution; prints as a table."""
+class LSUVReport(NamedRows[LSUVRow]):
+    """The rows of all layers, in the order of execution; prints as a table.
+
+    It is a sequence of them: ``report[0]`` is the first, ``report["head"]`` the one of that name. ``scaled`` names the
+    parameters whose size LSUV chose, as ``model.named_parameters()`` does.
+    """
 
     target: str
     at: str
     rows: list[LSUVRow] = field(default_factory=list)
+    scaled: list[str] = field(default_factory=list)
 
-    def __iter__(self) -> Iterator[LSUVRow]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, name: str) -> LSUVRow:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+    @property
+    def _rows(self) -> list[LSUVRow]:
+        return self.rows
 
     def __str__(self) -> str:
         header = ["layer", "kind", "before", "after", "scale", "rounds", "at", "note"]

@@ -9,9 +9,12 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from bipolar._init import recurrent
+from bipolar._init.channels import is_transposed_linear
 from bipolar._rnn.stack import StackedRNN
 
 RECURRENT = (*recurrent.RECURRENT_LAYERS, StackedRNN)
+#: Layers with several weights, which LSUV scales before they run.
+COMPOSED = (*RECURRENT, nn.MultiheadAttention)
 
 LAYERS = (
     nn.Linear,
@@ -21,7 +24,7 @@ LAYERS = (
     nn.ConvTranspose1d,
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
-    *RECURRENT,
+    *COMPOSED,
 )
 
 Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
@@ -30,7 +33,9 @@ Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 def layers_of(model: nn.Module) -> dict[nn.Module, str]:
     """The layers with their names; a model that is itself a layer is named by its type."""
     return {
-        module: name or type(module).__name__ for name, module in model.named_modules() if isinstance(module, LAYERS)
+        module: name or type(module).__name__
+        for name, module in model.named_modules()
+        if isinstance(module, LAYERS) or is_transposed_linear(module)
     }
 
 
@@ -82,10 +87,10 @@ def left_alone(model: nn.Module, layers: dict[nn.Module, str]) -> dict[nn.Module
 
 def _weight_names(layer: nn.Module) -> Iterator[str]:
     """The names of the weights, parametrised ones last."""
-    if not isinstance(layer, RECURRENT):
+    if not isinstance(layer, COMPOSED):
         yield "weight"
         return
-    yield from (name for name in layer._parameters if name.startswith("weight"))
+    yield from (name for name, weight in layer._parameters.items() if "weight" in name and weight is not None)
     if parametrize.is_parametrized(layer):
         yield from cast(nn.ModuleDict, layer.parametrizations)
 
@@ -93,7 +98,7 @@ def _weight_names(layer: nn.Module) -> Iterator[str]:
 def _reason(layer: nn.Module, name: str, owners: dict[int, list[str]]) -> str:
     """The reason why a weight has to stay as it is; empty if there is none."""
     if parametrize.is_parametrized(layer, name):
-        if isinstance(layer, RECURRENT):
+        if isinstance(layer, COMPOSED):
             return "its weights are parametrised"
         originals = cast(nn.ModuleDict, layer.parametrizations)[name].parameters()
         return "" if any(original.requires_grad for original in originals) else "frozen"

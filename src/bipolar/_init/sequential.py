@@ -5,38 +5,29 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from bipolar._init import recurrent
-from bipolar._init.follow import as_activation, as_function, is_identity, is_metadata, is_reshape, shares_memory
+from bipolar._init.channels import as_output, channel_dim, has_own_channels, parts_of
+from bipolar._init.composed import scale_composed, scale_output_projection
+from bipolar._init.follow import (
+    as_activation,
+    as_function,
+    is_activation,
+    is_identity,
+    is_max_pooling,
+    is_metadata,
+    is_reshape,
+    shares_memory,
+)
 from bipolar._init.meter import Meter
-from bipolar._init.report import LSUVError, LSUVRow
-from bipolar._init.selection import RECURRENT
-from bipolar._init.solver import Scaling, UnsolvableError, solve
-from bipolar._init.stacked import StackScaler
-from bipolar._init.weights import WeightSetter
-from bipolar._rnn.stack import StackedRNN
+from bipolar._init.report import LSUVError, LSUVRow, kind_of
+from bipolar._init.selection import COMPOSED
+from bipolar._init.settings import Settings
+from bipolar._init.single import Pending, Use, has_free_bias, input_of, scale_layer
 from bipolar._tools.nested import tensors_in
-
-
-class Pending(NamedTuple):
-    """A layer that has run and whose output has not been used yet."""
-
-    output: Callable[[], Tensor | None]  # a weak reference: the network decides how long an output lives
-    layer: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    version: int
-    whole: Tensor | None = None  # the layer's own output, where ``output`` is a view of it
-    view: Callable[[Tensor], Tensor] = lambda whole: whole  # from the layer's own output to ``output``
-
-    @property
-    def input(self) -> Tensor:
-        return cast(Tensor, _input(self.args, self.kwargs))
 
 
 class SequentialPass(TorchFunctionMode):
@@ -45,37 +36,20 @@ class SequentialPass(TorchFunctionMode):
     Args:
         layers: the layers to scale, with their names
         notes: the layers that keep their weights, with the reason
-        meter: measures
-        weights: sets weights
-        after_activation: whether to measure after an activation that directly follows a layer
-        orthogonal: whether to start from orthogonal weights
-        tol, max_iter: for the solver
+        settings: the arguments of LSUV
     """
 
-    def __init__(
-        self,
-        layers: dict[nn.Module, str],
-        notes: dict[nn.Module, str],
-        meter: Meter,
-        weights: WeightSetter,
-        *,
-        after_activation: bool,
-        orthogonal: bool,
-        tol: float,
-        max_iter: int,
-    ) -> None:
+    def __init__(self, layers: dict[nn.Module, str], notes: dict[nn.Module, str], settings: Settings) -> None:
         super().__init__()
         self.layers = layers
         self.notes = notes
-        self.meter = meter
-        self.weights = weights
-        self.after_activation = after_activation
-        self.orthogonal = orthogonal
-        self.tol = tol
-        self.max_iter = max_iter
+        self.settings = settings
         self.rows: dict[str, LSUVRow] = {}
         self.calls: Counter[nn.Module] = Counter()
         self.pending: dict[int, Pending] = {}
+        self.scaled_at: dict[nn.Module, int] = {}  # the call at which a layer was scaled
+        self.constant: list[nn.Module] = []  # layers without an input so far, as in a recurrence that starts at zero
+        self.pooled: dict[int, tuple[Callable[[], Tensor | None], nn.Module]] = {}  # outputs behind max pooling
         self.owner: dict[int, str] = {}  # the layer of each weight that has been scaled
         self.start: dict[nn.Module, Tensor] = {}  # the weights before they were made orthogonal
 
@@ -93,7 +67,7 @@ class SequentialPass(TorchFunctionMode):
                 handle.remove()
 
     def _before_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        weights = [p for name, p in layer._parameters.items() if p is not None and name.startswith("weight")]
+        weights = [p for name, p in layer._parameters.items() if p is not None and "weight" in name]
         self._settle(layer, weights)
         self.calls[layer] += 1
         if self.calls[layer] > 1:
@@ -103,38 +77,45 @@ class SequentialPass(TorchFunctionMode):
         if tied and layer not in self.notes:
             self.notes[layer] = f"tied to {tied[0]!r}"
         if layer in self.notes:
-            self._add(LSUVRow(name, _kind(layer), note=self.notes[layer]))
+            self._add(LSUVRow(name, kind_of(layer), note=self.notes[layer]))
             return
         self.owner |= {id(weight): name for weight in weights}
-        if isinstance(layer, StackedRNN):
-            given = _input(args, kwargs)
-            if not isinstance(given, Tensor) or given.ndim == 0 or given.size(-1) != layer.input_size:
-                return  # the layer itself will refuse this input and say why
-            samples = given.reshape(-1, layer.input_size)
-            scaler = StackScaler(layer, f"{name}.", self.meter, self.weights, self.tol, self.max_iter)
-            for row in scaler.run(samples):
+        if isinstance(layer, COMPOSED):
+            self.scaled_at[layer] = 1
+            for row in scale_composed(self.settings, name, layer, args, kwargs):
                 self._add(row)
+            if isinstance(layer, nn.MultiheadAttention):
+                self._scale_output_projection(layer, args, kwargs)
             return
-        if isinstance(layer, recurrent.RECURRENT_LAYERS):
-            self._scale_recurrent(name, layer, _input(args, kwargs))
-            return
-        self._add(LSUVRow(name, _kind(layer)))  # reserves its place in the order of execution
-        if self.orthogonal:
-            self.start[layer] = self.weights.get(layer, "weight").clone()
-            self.weights.set(layer, "weight", self.weights.orthogonal(self.start[layer]))
+        self._add(LSUVRow(name, kind_of(layer)))  # reserves its place in the order of execution
+        if self.settings.orthogonal:
+            self.start[layer] = self.settings.weights.get(layer, "weight").clone()
+            self.settings.weights.set(layer, "weight", self.settings.weights.orthogonal(self.start[layer]))
+
+    def _scale_output_projection(
+        self, layer: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Scales the layer inside attention, which attention uses without calling it."""
+        projection = layer.out_proj
+        if projection in self.layers and projection not in self.notes:
+            self.calls[projection] += 1
+            self.scaled_at[projection] = 1
+            self._add(scale_output_projection(self.settings, self.layers[projection], layer, args, kwargs))
 
     def _after_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-        if self.calls[layer] == 1 and layer not in self.notes and not isinstance(layer, RECURRENT):
-            version = _input(args, kwargs)._version
+        if layer not in self.scaled_at and layer not in self.notes:
+            version = input_of(args, kwargs)._version
             self.pending[id(output)] = Pending(weakref.ref(output), layer, args, kwargs, version)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.pending or is_metadata(func):
+        if not (self.pending or self.pooled) or is_metadata(func):
             return func(*args, **kwargs)
+        pools: nn.Module | None = None
         for tensor in tensors_in((args, kwargs)):
+            self._look_behind_pooling(func, tensor)
             waiting = self.pending.get(id(tensor))
             if waiting is None or waiting.output() is not tensor:
                 continue
@@ -152,9 +133,15 @@ class SequentialPass(TorchFunctionMode):
                     view = _then(waiting.view, as_function(func, args, kwargs, tensor))
                     self.pending[id(result)] = waiting._replace(output=weakref.ref(result), whole=whole, view=view)
                     return result
-            activation = as_activation(func, args, kwargs, tensor) if self.after_activation else None
-            self._scale(waiting, tensor, activation, func.__name__ if activation else "output")
-        return func(*args, **kwargs)
+            activation = as_activation(func, args, kwargs, tensor) if self.settings.after_activation else None
+            whole = tensor if waiting.whole is None else waiting.whole
+            parts = parts_of(waiting.layer, whole, func, as_function(func, args, kwargs, tensor), waiting.view)
+            self._scale(waiting, tensor, Use(func, activation, parts))
+            pools = waiting.layer if is_max_pooling(func) else None
+        result = func(*args, **kwargs)
+        if pools is not None and isinstance(result, Tensor):
+            self.pooled[id(result)] = (weakref.ref(result), pools)
+        return result
 
     def finish(self, result: Any) -> None:
         """Scales, after the forward pass, the layers whose outputs are in the ``result`` of the network."""
@@ -162,19 +149,27 @@ class SequentialPass(TorchFunctionMode):
         for key, waiting in list(self.pending.items()):
             output = waiting.output()
             if output is not None and id(output) in own and key in self.pending:
-                self._scale(waiting, output, None, "output")
+                self._scale(waiting, output, Use())
+        for layer in self.constant:
+            name, calls = self.layers[layer], self.calls[layer]
+            raise LSUVError(
+                f"layer {name!r}: its output has no {self.settings.target}, because its input has none"
+                f"{'' if calls == 1 else f' in all of its {calls} calls'}; the samples of the batch have to differ"
+            )
         for layer, name in self.layers.items():
             if not self.calls[layer]:
-                self._add(LSUVRow(name, _kind(layer), note="never called"))
+                self._add(LSUVRow(name, kind_of(layer), note="never called"))
                 continue
             for row in [row for row in self.rows.values() if row.name == name or row.name.startswith(f"{name}.weight")]:
                 if row.before is None and not row.note:
                     # its output was thrown away, or used where no torch function shows it, as in TorchScript
                     if layer in self.start:
-                        self.weights.set(layer, "weight", self.start[layer])
+                        self.settings.weights.set(layer, "weight", self.start[layer])
                     self._add(replace(row, note="its output was not seen in use"))
-                elif self.calls[layer] > 1 and not row.note:
-                    self._add(replace(row, note=f"called {self.calls[layer]} times, scaled at the first"))
+                elif self.calls[layer] > 1 and layer in self.scaled_at:
+                    at = self.scaled_at[layer]
+                    where = "the first" if at == 1 else f"call {at}, the first whose input was not constant"
+                    self._note(row.name, f"called {self.calls[layer]} times, scaled at {where}")
 
     def _settle(self, layer: nn.Module, weights: Sequence[Tensor]) -> None:
         """Scales a layer that still waits for the first use of its output before its weight is used a second time."""
@@ -183,126 +178,55 @@ class SequentialPass(TorchFunctionMode):
             output = waiting.output()
             if waiting.layer is layer or id(waiting.layer._parameters.get("weight")) in shared:
                 if output is not None and key in self.pending:
-                    self._scale(waiting, output, None, "output")
+                    self._scale(waiting, output, Use())
                 self.pending.pop(key, None)
 
-    def _scale(self, waiting: Pending, output: Tensor, activation: Callable[[Tensor], Tensor] | None, at: str) -> None:
+    def _scale(self, waiting: Pending, output: Tensor, use: Use) -> None:
+        """Scales a layer at the first use of its output."""
         layer, name = waiting.layer, self.layers[waiting.layer]
         self.pending = {key: other for key, other in self.pending.items() if other.layer is not layer}
-        output = output if waiting.whole is None else waiting.whole
-        bias = _broadcast_bias(layer)
-        linear = output if bias is None else output - bias
-        weight = self.weights.get(layer, "weight").clone()
-
-        def measure(candidate: Tensor) -> float:
-            return self.meter(candidate if activation is None else activation(waiting.view(candidate)))
-
-        def by_scaling(scale: float) -> float:
-            return measure(_scaled(linear, scale, bias))
-
-        def by_calling(scale: float) -> float:
-            self.weights.set(layer, "weight", weight * scale)
-            return measure(layer.forward(*waiting.args, **waiting.kwargs))
-
-        def unchanged(note: str) -> LSUVRow:
-            return LSUVRow(name, _kind(layer), solution.before, solution.before, 1.0, solution.rounds, at, note)
-
-        solution = self._solve(name, by_scaling, linear, waiting.input)
-        if not self.weights.set(layer, "weight", weight * solution.scale):
-            self._add(unchanged("its parametrisation fixes the scale"))
-            return
-        if waiting.input._version == waiting.version:  # else the input of the layer has been overwritten
-            # The output is linear in the weight, up to rounding next to a large bias, and unless a subclass does more.
-            actual = layer.forward(*waiting.args, **waiting.kwargs)
-            copied = actual if activation is None else actual.clone()  # the activation may work in place
-            solution = solution._replace(after=measure(copied))
-            if abs(solution.after - 1) > self.tol:
-                try:
-                    solution = solve(by_calling, self.tol, self.max_iter)
-                except UnsolvableError:
-                    self.weights.set(layer, "weight", weight)
-                    self._add(unchanged("its output does not follow the scale of its weight"))
-                    return
-                self.weights.set(layer, "weight", weight * solution.scale)
-                actual = layer.forward(*waiting.args, **waiting.kwargs)
-            output.copy_(actual)
+        row = scale_layer(self.settings, name, waiting, output if waiting.whole is None else waiting.whole, use)
+        self.constant = [other for other in self.constant if other is not layer]
+        if row is None:
+            self.constant.append(layer)  # a later call may have another input
         else:
-            output.copy_(_scaled(linear, solution.scale, bias))
-        self._add(LSUVRow(name, _kind(layer), *solution, at=at))
+            self.scaled_at[layer] = self.calls[layer]
+            self._add(row)
 
-    def _scale_recurrent(self, name: str, module: nn.Module, input: Any) -> None:
-        activation = recurrent.nonlinearity_of(module) if self.after_activation else None
-        for layer in recurrent.directed_layers(module, input):
-            names = (layer.weight_ih, layer.weight_hh)
-            if self.orthogonal:
-                for weight in names:
-                    like = self.weights.get(module, weight)
-                    self.weights.set(module, weight, self.weights.orthogonal(like, recurrent.gates_of(module)))
-            vertical, horizontal = recurrent.preactivation(module, layer, self.weights.generator)
-            balance = (self.meter(vertical) / max(self.meter(horizontal), 1e-30)) ** 0.5
-            linear, bias = vertical + balance * horizontal, recurrent.bias(module, layer)
-
-            def statistic(scale: float, linear: Tensor = linear, bias: Tensor | None = bias) -> float:
-                gates = _scaled(linear, scale, bias)
-                return self.meter(gates if activation is None else activation(gates))
-
-            solution = self._solve(f"{name}.{layer.weight_ih}", statistic, vertical, layer.input)
-            for weight, factor in zip(names, (solution.scale, solution.scale * balance), strict=True):
-                self.weights.set(module, weight, self.weights.get(module, weight) * factor)
-                solved = solution._replace(scale=factor)
-                at = "gates" if activation is None else "relu"
-                self._add(LSUVRow(f"{name}.{weight}", _kind(module), *solved, at=at))
-
-    def _solve(self, name: str, statistic: Callable[[float], float], linear: Tensor, input: Tensor) -> Scaling:
-        size = self.meter(linear)
-        if size == 0:
-            constant = bool((input == input.flatten()[0]).all())
-            raise LSUVError(
-                f"layer {name!r}: its output has no {self._target}, because its input has none; "
-                "the samples of the batch have to differ"
-                if constant
-                else f"layer {name!r} is dead: its weight makes the same of every input; "
-                "give it another one, or exclude it"
+    def _look_behind_pooling(self, func: Any, tensor: Tensor) -> None:
+        """Centres, or reports, the input of an activation that follows a layer and max pooling."""
+        reference, layer = self.pooled.get(id(tensor), (None, None))
+        if reference is None or layer is None or reference() is not tensor:
+            return
+        del self.pooled[id(tensor)]
+        if not is_activation(func):
+            return
+        name, meter, weights = self.layers[layer], self.settings.meter, self.settings.weights
+        mean, deviation = meter.mean(tensor), Meter("variance", meter.group)(tensor) ** 0.5
+        if (
+            self.settings.centre
+            and has_free_bias(layer)
+            and has_own_channels(layer, weights.get(layer, "weight"), tensor)
+        ):
+            shift, _ = meter.channels(tensor, channel_dim(layer))
+            tensor -= as_output(layer, shift)
+            weights.set(layer, "bias", weights.get(layer, "bias") - shift)
+            self._note(name, "centred behind max pooling")
+        elif mean > deviation / 2:
+            self._note(
+                name,
+                f"max pooling lifts the input of {func.__name__} to a mean of {mean:.3g} (standard deviation "
+                f"{deviation:.3g}), where it is almost linear",
             )
-        try:
-            return solve(statistic, self.tol, self.max_iter)
-        except UnsolvableError as error:
-            if not bool(torch.isfinite(input).all()):
-                raise LSUVError(f"layer {name!r}: there is NaN or infinity in its input") from None
-            raise LSUVError(f"layer {name!r}: its {self._target} {error}") from None
-
-    @property
-    def _target(self) -> str:
-        return self.meter.target.replace("_", " ")
 
     def _add(self, row: LSUVRow) -> None:
         self.rows[row.name] = row
 
-
-def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The input of a layer; all layers of torch call it ``input``."""
-    return args[0] if args else kwargs.get("input", next(iter(kwargs.values())))
-
-
-def _kind(layer: nn.Module) -> str:
-    return type(layer).__name__.removeprefix("Parametrized")
-
-
-def _scaled(linear: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-    return linear * scale if bias is None else linear * scale + bias
+    def _note(self, name: str, note: str) -> None:
+        """Adds a note to the row of that name."""
+        row = self.rows[name]
+        self._add(replace(row, note=f"{row.note}; {note}" if row.note else note))
 
 
 def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda x: second(first(x))
-
-
-def _broadcast_bias(layer: nn.Module) -> Tensor | None:
-    """The bias in a shape that adds to the layer's output; None if it has none, or only zeros."""
-    bias = layer.bias
-    if not isinstance(bias, Tensor) or not bool(bias.any()):
-        return None
-    if isinstance(layer, nn.Linear):
-        return bias.detach()
-    convolution = cast(nn.Conv2d, layer)
-    bias = bias.detach().repeat_interleave(convolution.out_channels // bias.numel())  # may serve several channels
-    return bias.view(-1, *[1] * len(convolution.kernel_size))

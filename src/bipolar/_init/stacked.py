@@ -15,7 +15,7 @@ from bipolar._init.follow import is_unbounded
 from bipolar._init.meter import Meter
 from bipolar._init.report import LSUVError, LSUVReport, LSUVRow
 from bipolar._init.solver import Scaling, UnsolvableError, solve
-from bipolar._init.weights import WeightSetter
+from bipolar._init.weights import WeightSetter, parameter_names
 from bipolar._rnn.stack import StackedRNN
 from bipolar._tools.calling import unwrapped
 from bipolar._tools.choices import Balance as Balance
@@ -93,7 +93,7 @@ def lsuv_rnn_(
         raise ValueError(f"input: expected (batch, {stack.input_size}), got shape {tuple(input.shape)}")
     with WeightSetter(group, generator) as weights, torch.no_grad():
         rows = StackScaler(stack, "", Meter(target, group), weights, tol, max_iter, balance).run(input)
-    return LSUVReport(target, "activation", rows)
+    return LSUVReport(target, "activation", rows, parameter_names(stack, weights.scaled))
 
 
 class _ScalableLayer(NamedTuple):
@@ -201,6 +201,7 @@ class StackScaler:
     def _multiply(self, i: int, factors: tuple[float, float], scale: float) -> None:
         for name, factor in zip(_names_of_u_and_w(i), factors, strict=True):
             self.weights.set(self.rnn, name, self.weights.get(self.rnn, name) * (factor * scale))
+            self.weights.scaled.append((self.rnn, name))
 
     def _rows(
         self, i: int, layer: _ScalableLayer, factors: tuple[float, float], scaling: Scaling, note: str

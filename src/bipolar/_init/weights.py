@@ -1,7 +1,7 @@
 """Changes of weights that can be undone."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import cast
 
@@ -17,6 +17,7 @@ class WeightSetter:
     def __init__(self, group: dist.ProcessGroup | None, generator: torch.Generator | None) -> None:
         self.group = group
         self.generator = generator
+        self.scaled: list[tuple[nn.Module, str]] = []  # the weights whose size LSUV chose, by module and name
         # one copy of each weight, however often it is set
         self._undo: dict[tuple[nn.Module, str], Callable[[], object]] = {}
 
@@ -64,6 +65,17 @@ class WeightSetter:
         if self.group is not None:
             dist.broadcast(fresh, src=dist.get_global_rank(self.group, 0), group=self.group)
         return fresh
+
+
+def parameter_names(model: nn.Module, weights: Iterable[tuple[nn.Module, str]]) -> list[str]:
+    """The names of weights among the model's parameters; of a parametrised one, those it is computed from."""
+    found: set[Tensor] = set()
+    for module, name in weights:
+        if parametrize.is_parametrized(module, name):
+            found |= set(cast(nn.ModuleDict, module.parametrizations)[name].parameters())
+        else:
+            found.add(getattr(module, name))
+    return [name for name, parameter in model.named_parameters() if parameter in found]
 
 
 def _copy(tensor: Tensor, value: Tensor) -> None:

@@ -4,19 +4,17 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bipolar._probe.trends import gradient_trend, signal_trend
+
 if TYPE_CHECKING:
     from bipolar._probe.probe import Layer
 
 #: The share of dead units from which on a layer is worth a warning.
 DEAD_SHARE = 0.1
+#: The number of values of a unit from which on its zeros are no accident.
+ENOUGH_VALUES = 64
 #: The share of saturated values from which on an activation is worth a warning; a healthy ReLU has half.
 SATURATED_SHARE = 0.9
-#: A trend is worth a warning when it multiplies up to this much over the layers it runs through, ...
-TREND_FACTOR = 10.0
-#: ... by at least this much a layer on average, ...
-TREND_FACTOR_PER_LAYER = 1.1
-#: ... over at least this many layers.
-TREND_LAYERS = 3
 
 
 def diagnose(layers: "list[Layer]") -> list[str]:
@@ -24,16 +22,22 @@ def diagnose(layers: "list[Layer]") -> list[str]:
     for layer in layers:
         if not math.isfinite(layer.second_moment):
             return [f"the output of {layer.name!r} has NaN or infinity in it; what follows it cannot be judged"]
-    weighted = [layer for layer in layers if layer.weighted]
+    unset = [layer for layer in layers if layer.unset]
+    if unset:
+        return [
+            f"batch norm uses running statistics that no batch has set yet in {_some(unset, layers)}; what follows "
+            "it cannot be judged: probe the model in training mode"
+        ]
+    silent = _silent(layers)
     return [
         *_broken_gradients(layers),
-        *_variance_trend(weighted),
-        *_missing_gradients(layers),
-        *_gradient_trend(weighted),
-        *_constant_outputs(layers),
+        *_variance_trend(layers),
+        *_missing_gradients(layers, silent),
+        *_gradient_trend(layers),
+        *_constant_outputs(layers, silent),
         *_dead_units(layers),
         *_saturation(layers),
-        *_large_means(weighted),
+        *_large_means(layers),
     ]
 
 
@@ -43,37 +47,41 @@ def _broken_gradients(layers: "list[Layer]") -> Iterator[str]:
         yield f"the gradient has NaN or infinity in it on {_some(broken, layers)}"
 
 
-def _missing_gradients(layers: "list[Layer]") -> Iterator[str]:
-    without = [layer for layer in layers if layer.gradient == 0]
+def _missing_gradients(layers: "list[Layer]", silent: set[str]) -> Iterator[str]:
+    feeds = _feeds(layers)
+    behind = set(silent)  # a branch that starts at zero lets no gradient in
+    for layer in reversed(layers):
+        if layer.gradient == 0 and feeds[layer.name] and all(other.name in behind for other in feeds[layer.name]):
+            behind.add(layer.name)
+    without = [layer for layer in layers if layer.gradient == 0 and layer.name not in behind]
     if without:
         yield f"no gradient reaches {_some(without, layers)}"
 
 
-def _variance_trend(weighted: "list[Layer]") -> Iterator[str]:
-    trend = _trend([layer.variance for layer in weighted])
+def _variance_trend(layers: "list[Layer]") -> Iterator[str]:
+    trend = signal_trend(layers)
     if trend:
-        start, end, factor = trend
-        until = "" if end == len(weighted) - 1 else f", up to {weighted[end].name!r}"
-        yield f"variance {_change(factor)} a layer from {weighted[start].name!r} on{until}"
+        until = "" if trend.to_the_end else f", up to {trend.end.name!r}"
+        yield f"variance {_change(trend.factor)} a layer from {trend.start.name!r} on{until}"
 
 
-def _gradient_trend(weighted: "list[Layer]") -> Iterator[str]:
-    backwards = [layer for layer in reversed(weighted) if layer.gradient and math.isfinite(layer.gradient)]
-    trend = _trend([layer.gradient or 0.0 for layer in backwards])
+def _gradient_trend(layers: "list[Layer]") -> Iterator[str]:
+    trend = gradient_trend(layers)
     if trend:
-        start, end, factor = trend
-        way = f"from {backwards[start].name!r} to {backwards[end].name!r}"
-        yield f"the gradient {_change(factor)} a layer on its way back {way}"
+        way = f"from {trend.start.name!r} to {trend.end.name!r}"
+        yield f"the gradient {_change(trend.factor)} a layer on its way back {way}"
 
 
-def _constant_outputs(layers: "list[Layer]") -> Iterator[str]:
-    constant = [layer for layer in layers if layer.variance == 0]
+def _constant_outputs(layers: "list[Layer]", silent: set[str]) -> Iterator[str]:
+    constant = [layer for layer in layers if layer.variance == 0 and layer.name not in silent]
     if constant:
         yield f"the output is the same for every sample and unit in {_some(constant, layers)}"
 
 
 def _dead_units(layers: "list[Layer]") -> Iterator[str]:
-    dead = [layer for layer in layers if layer.variance > 0 and layer.dead >= DEAD_SHARE]
+    dead = [
+        layer for layer in layers if layer.variance > 0 and layer.dead >= DEAD_SHARE and layer.values >= ENOUGH_VALUES
+    ]
     if dead:
         worst = max(dead, key=lambda layer: layer.dead)
         yield f"units are dead in {_some(dead, layers)}, most in {worst.name!r}: {worst.dead:.0%}"
@@ -86,7 +94,9 @@ def _saturation(layers: "list[Layer]") -> Iterator[str]:
         yield f"activations are saturated in {_some(saturated, layers)}, most in {worst.name!r}: {worst.saturated:.0%}"
 
 
-def _large_means(weighted: "list[Layer]") -> Iterator[str]:
+def _large_means(layers: "list[Layer]") -> Iterator[str]:
+    feeds = _feeds(layers)
+    weighted = [layer for layer in layers if layer.weighted and feeds[layer.name]]  # the last layer's mean harms nobody
     shifted = [layer for layer in weighted if layer.variance > 0 and layer.mean**2 > layer.variance]
     if shifted:
         worst = max(shifted, key=lambda layer: layer.mean**2 / layer.variance)
@@ -105,24 +115,21 @@ def _change(factor: float) -> str:
     return f"grows by {factor:.3g}" if factor > 1 else f"shrinks by {1 / factor:.3g}"
 
 
-def _trend(values: list[float]) -> tuple[int, int, float] | None:
-    """The strongest run in one direction: its start, its end, and the average factor from one value to the next.
+def _feeds(layers: "list[Layer]") -> "dict[str, list[Layer]]":
+    """For each layer those that it feeds."""
+    feeds: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+    for layer in layers:
+        for name in layer.fed_by:
+            feeds[name].append(layer)
+    return feeds
 
-    The run lies between the two positions with the largest change; None if it is short, weak or slow.
-    """
-    logs = [math.log(max(value, 1e-300)) for value in values]
-    best: tuple[float, int, int] | None = None
-    for sign in (1.0, -1.0):
-        start = 0  # of the largest rise that ends here, as for the largest sum of a subsequence
-        for end in range(1, len(logs)):
-            if sign * logs[end - 1] <= sign * logs[start]:
-                start = end - 1
-            rise = sign * (logs[end] - logs[start])
-            if end - start >= TREND_LAYERS - 1 and rise > (best[0] if best else 0.0):
-                best = (rise, start, end)
-    if best is None:
-        return None
-    rise, start, end = best
-    pace = (logs[end] - logs[start]) / (end - start)
-    strong = rise >= math.log(TREND_FACTOR) and abs(pace) >= math.log(TREND_FACTOR_PER_LAYER)
-    return (start, end, math.exp(pace)) if strong else None
+
+def _silent(layers: "list[Layer]") -> set[str]:
+    """Branches that end in zeros by design: all that they feed has a signal from elsewhere too."""
+    alive = {layer.name for layer in layers if layer.second_moment > 0}
+    feeds, silent = _feeds(layers), set[str]()
+    for layer in reversed(layers):
+        fed = feeds[layer.name]
+        if layer.name not in alive and fed and all(x.name in silent or alive & set(x.fed_by) for x in fed):
+            silent.add(layer.name)
+    return silent

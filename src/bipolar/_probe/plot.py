@@ -26,7 +26,7 @@ def draw(layers: "list[Layer]") -> Figure:
     _panel(panels[1], [layer.mean for layer in layers], "mean", VERMILION, marker, reference=0.0)
     if gradients:
         values = [layer.gradient for layer in layers]
-        _panel(panels[2], values, "gradient norm", GREEN, marker, log=True)
+        _panel(panels[2], values, "gradient", GREEN, marker, log=True)
     step = -(-len(layers) // LABELS)
     panels[-1].xaxis.set_major_locator(FixedLocator(list(range(0, len(layers), step))))
     panels[-1].set_xticklabels([layer.name for layer in layers[::step]], rotation=90, fontsize=7)

@@ -12,9 +12,13 @@ from torch import Tensor, nn
 
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import is_elementwise
+from bipolar._probe.edges import Edges
+from bipolar._probe.norms import has_unset_statistics, is_norm
+from bipolar._tools.batches import check_fits, is_loader
 from bipolar._tools.calling import call, unwrapped
 from bipolar._tools.nested import tensors_in
 from bipolar._tools.restoring import restored
+from bipolar._tools.rows import NamedRows
 from bipolar._tools.table import text_table
 
 if TYPE_CHECKING:
@@ -44,26 +48,41 @@ class Layer:
     spread: float
     #: share of values at which an activation passes less than 5 % of a gradient
     saturated: float | None = None
-    #: L2 norm of the gradient of the loss on the output
+    #: root mean square of the gradient of the loss on the output
     gradient: float | None = None
     #: norm of the weights' gradient over that of the weights: times the learning rate, how far a step of SGD moves them
     update_ratio: float | None = None
+    #: number of values that each unit gave, over samples and positions
+    values: int = 0
     #: whether it has weights
     weighted: bool = False
+    #: whether its output does not depend on the size of its input
+    norm: bool = False
+    #: whether it is a batch norm in evaluation mode whose running statistics are still those it was made with
+    unset: bool = False
+    #: the layers whose outputs reach it with no other layer between
+    fed_by: tuple[str, ...] = ()
 
 
-class Probe:
-    """The layers of a model in the order in which they ran; see :func:`probe`."""
+class Probe(NamedRows[Layer]):
+    """The layers of a model in the order in which they ran; see :func:`probe`.
+
+    It is a sequence of them: ``p[0]`` is the first, ``p["head"]`` the one of that name.
+    """
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
+
+    @property
+    def _rows(self) -> list[Layer]:
+        return self.layers
 
     def __str__(self) -> str:
         return self.table()
 
     def table(self) -> str:
         """One line for each layer."""
-        names = [f.name for f in fields(Layer) if f.name != "weighted"]
+        names = [f.name for f in fields(Layer) if f.name not in ("values", "weighted", "norm", "unset", "fed_by")]
         return text_table(names, [[getattr(layer, name) for name in names] for layer in self.layers])
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,8 +116,12 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
 
     A row has ``mean``, ``variance`` and ``second_moment`` of the output; ``dead``, the share of units that gave 0 for
     every sample and position; ``spread``, the standard deviation of the units' own means; ``saturated``, the share of
-    values at which an activation passes less than 5 % of a gradient; ``gradient``, the L2 norm of the gradient of the
-    loss on the output; and ``update_ratio``, the norm of the weights' gradient over that of the weights.
+    values at which an activation passes less than 5 % of a gradient; ``gradient``, the root mean square of the gradient
+    of the loss on the output; and ``update_ratio``, the norm of the weights' gradient over that of the weights.
+
+    ``fed_by`` names the layers whose outputs reach a layer with no other layer between; the probe follows them through
+    torch functions. ``warnings()`` compares layers along these edges: signal and gradient of a layer with those of the
+    layer that feeds it most, not with those of another branch. A norm layer begins a new path.
 
     Args:
         model: any module
@@ -114,10 +137,18 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
         >>> p.warnings()
         []
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
+    if loss is not None and not callable(loss):
+        raise TypeError(f"loss: expected a function from the model's output to a scalar, got {type(loss).__name__}")
+    if is_loader(batch):
+        raise TypeError(f"batch: expected what forward takes, got a {type(batch).__name__}; pass one of its batches")
     model = unwrapped(model)
+    check_fits(model, batch)
     recorder = _Recorder(model)
     with restored(model), recorder, torch.set_grad_enabled(loss is not None):
-        output = call(model, batch)
+        with recorder.edges:
+            output = call(model, batch)
         if loss is not None:
             recorder.backward(loss(output))
     return Probe(recorder.layers)
@@ -132,15 +163,16 @@ class _Recorder:
         self.modules: list[nn.Module] = []
         self.calls: Counter[nn.Module] = Counter()
         self.saturated: dict[nn.Module, float] = {}
+        self.edges = Edges()
+        self.feeders: dict[nn.Module, frozenset[int]] = {}
         self.handles: list[Any] = []
         # of the last layer that defines them: the number of dimensions, and the one that counts units
         self.features_at = (0, 1)
 
     def __enter__(self) -> "_Recorder":
         for module in self.names:
-            if is_elementwise(module):
-                self.handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
-            self.handles.append(module.register_forward_hook(self._after))
+            self.handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
+            self.handles.append(module.register_forward_hook(self._after, with_kwargs=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,13 +180,16 @@ class _Recorder:
             handle.remove()
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # before the call, because the activation may overwrite its input
+        # before the call, because the layer may overwrite its input
+        self.feeders[module] = self.edges.sources((args, kwargs))
+        if not is_elementwise(module):
+            return
         with torch.inference_mode(False), torch.enable_grad():
             x = next(tensors_in((args, kwargs))).detach().clone().requires_grad_()
             (derivative,) = torch.autograd.grad(module.forward(x * 1).sum(), x)
         self.saturated[module] = (derivative.abs() < SMALL_SLOPE).double().mean().item()
 
-    def _after(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> None:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         tensor = next((t for t in tensors_in(output) if t.is_floating_point()), None)
         if tensor is None or tensor.is_nested or not tensor.numel():
             return
@@ -165,14 +200,19 @@ class _Recorder:
             kind=type(module).__name__,
             saturated=self.saturated.pop(module, None),
             weighted=any(parameter.ndim > 1 for parameter in module.parameters()),
+            norm=is_norm(module, args, kwargs, tensor),
+            unset=has_unset_statistics(module),
+            fed_by=tuple(self.layers[i].name for i in sorted(self.feeders.pop(module, ()))),
             **_statistics(tensor.detach(), self._unit_dim(module, tensor)),
         )
+        self.edges.mark(output, frozenset([len(self.layers)]))
         self.layers.append(layer)
         self.modules.append(module)
         if tensor.requires_grad:
 
             def keep(gradient: Tensor) -> None:
-                layer.gradient = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).item()
+                norm = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).item()
+                layer.gradient = norm / math.sqrt(gradient.numel())
 
             self.handles.append(tensor.register_hook(keep))
 
@@ -221,7 +261,7 @@ def _leaves(model: nn.Module) -> dict[nn.Module, str]:
     return leaves
 
 
-def _statistics(output: Tensor, unit_dim: int) -> dict[str, float]:
+def _statistics(output: Tensor, unit_dim: int) -> dict[str, Any]:
     values = output.double() if output.dtype == torch.float64 else output.float()
     variance, mean = (statistic.item() for statistic in torch.var_mean(values, correction=0))
     units = values.movedim(unit_dim, 0).flatten(1) if values.ndim > 1 else values.unsqueeze(1)
@@ -231,4 +271,5 @@ def _statistics(output: Tensor, unit_dim: int) -> dict[str, float]:
         "second_moment": variance + mean**2,
         "dead": (units == 0).all(dim=1).double().mean().item(),
         "spread": units.mean(dim=1).std(correction=0).item(),
+        "values": units.size(1),
     }
