@@ -12,14 +12,14 @@ from bipolar._activations.patterns import Pattern, check_pattern
 from bipolar._activations.recognition import RecognisedActivation, recognise_module, resembles_activation
 from bipolar._activations.registry import get_activation
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
-from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.functional_calls import Replacement, replace_calls_
 from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.channels import channel_dim, channel_dims_differ
 from bipolar._symmetry.example import example_for
-from bipolar._symmetry.own_graph import UntraceableError, check_replaceable
+from bipolar._symmetry.own_source import NotReplaceableError
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.rules.modules import SELF_ACTIVATED
 from bipolar._symmetry.trace import record
@@ -104,10 +104,9 @@ def _chosen(remove_norm: RemoveNorm, name: str, module: nn.Module) -> bool:
 
 @dataclass
 class _FunctionCalls:
-    """Activations that a module calls as functions, and their replacements by number."""
+    """Activations that a module calls as functions, and their replacements."""
 
-    before: list[RecognisedActivation] = field(default_factory=list)
-    new: dict[int, nn.Module] = field(default_factory=dict)
+    replacements: list[Replacement] = field(default_factory=list)
     #: Whether one of them would change a tensor that others use.
     exposed: bool = False
 
@@ -178,11 +177,12 @@ class _Conversion:
                 self._change_module(site.owner, made, why, exposed)
             elif made is not None or exposed:
                 found = functions.setdefault(site.owner, _FunctionCalls())
-                found.before.append(recognised)
-                found.new[site.number] = made or recognised.out_of_place().plain()
+                place = recording.places[site.owner][site.number]
+                module = made or recognised.out_of_place().plain()
+                found.replacements.append(Replacement(place, recognised, module))
                 found.exposed |= exposed
         for owner, found in functions.items():
-            self._change_functions(owner, found, recording)
+            self._change_functions(owner, found)
 
     def _made_at(self, site: Site, calls: list[ActivationCall], exposed: bool) -> tuple[nn.Module | None, str]:
         """The replacement of an activation that ran; or None, and the reason."""
@@ -206,18 +206,18 @@ class _Conversion:
         else:
             self._say(name, _label(module), LEFT, why)
 
-    def _change_functions(self, owner: str, found: _FunctionCalls, recording: Recording) -> None:
-        module, calls, count = self.model.get_submodule(owner), recording.arguments[owner], recording.count(owner)
-        labels = ", ".join(f"{recognised.name}()" for recognised in found.before)
+    def _change_functions(self, owner: str, found: _FunctionCalls) -> None:
+        module = self.model.get_submodule(owner)
+        labels = ", ".join(f"{r.activation.name}()" for r in found.replacements)
+        made = ", ".join(_label(r.module) for r in found.replacements)
         try:
-            check_replaceable(module, calls, count, found.before)
-        except UntraceableError as error:
+            replace_calls_(module, found.replacements)
+        except NotReplaceableError as error:
             danger = "; one of them changes in place a tensor that others use" if found.exposed else ""
-            self._say(owner or "(model)", labels, LEFT, f"functions not seen: {error}{danger}")
+            note = f"{error}{danger}; to have it converted, call a module: {made}"
+            self._say(owner or "(model)", labels, LEFT, note)
             return
-        replace_calls_(module, calls, found.new, count)
-        self._done |= {part for activation in found.new.values() for part in activation.modules()}
-        made = ", ".join(_label(m) for m in found.new.values())
+        self._done |= {part for r in found.replacements for part in r.module.modules()}
         self._say(owner or "(model)", labels, made, "functions, now modules")
 
     def change_others(self) -> None:

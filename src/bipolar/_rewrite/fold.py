@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern
-from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.functional_calls import Replacement, replace_calls_
 from bipolar._rewrite.optimizer_state import Partners, carry_over
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
@@ -180,19 +180,19 @@ def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) ->
 
 
 def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) -> nn.Module:
-    functions: dict[str, dict[int, nn.Module]] = {}
+    functions: dict[str, list[Replacement]] = {}
     for site, calls in analysis.changing.items():
         module = model.get_submodule(site.owner)
         made = _other(calls, goal, analysis.pattern)
         if site.number is not None:
-            functions.setdefault(site.owner, {})[site.number] = made.train(module.training)
+            place = analysis.recording.places[site.owner][site.number]
+            functions.setdefault(site.owner, []).append(Replacement(place, calls[0].activation, made))
         elif isinstance(module, StackedRNN):
             set_activation(module, made)
         else:
             model = replaced(model, module, made)
-    recording = analysis.recording
-    for owner, new in functions.items():
-        replace_calls_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
+    for owner, replacements in functions.items():
+        replace_calls_(model.get_submodule(owner), replacements)
     return model
 
 
