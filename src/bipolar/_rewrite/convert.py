@@ -1,6 +1,6 @@
 """Conversion of a model: bipolar activations in, norm layers out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +13,8 @@ from bipolar._activations.recognition import RecognisedActivation, recognise_mod
 from bipolar._activations.registry import get_activation
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
 from bipolar._rewrite.functional_calls import Replacement, replace_calls_
-from bipolar._rewrite.norms import NORMS, Neighbours, is_batch_norm, remove
+from bipolar._rewrite.norm_recognition import NORM_FUNCTIONS, ChosenNorms, is_batch_norm, is_norm, split_norms
+from bipolar._rewrite.norms import Neighbours, is_folded, remove
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
@@ -82,14 +83,18 @@ def convert(
     model = unwrapped(model)
     if not inplace:
         model = copied(model)
-    conversion = _Conversion(model, activations, pattern)
-    doomed = [(name, m) for name, m in model.named_modules() if isinstance(m, NORMS) and _chosen(remove_norm, name, m)]
-    if example is not None or doomed:
+    chosen = [(n, m) for n, m in model.named_modules() if remove_norm and is_norm(m) and _chosen(remove_norm, n, m)]
+    if example is not None or chosen:
         example = example_for(model, example)
-        recording = record(model, example)
-        conversion.remove_norms(doomed, recording, example)
+        norms = split_norms(model, chosen, example)
+        conversion = _Conversion(norms.model, activations, pattern)
+        recording = record(norms.model, example)
+        conversion.remove_norms(norms, recording, example)
+        if remove_norm in ("batch", "all"):
+            conversion.say_norm_functions(recording, NORM_FUNCTIONS if remove_norm == "all" else {"batch_norm"})
         conversion.change_recorded(recording)
     else:
+        conversion = _Conversion(model, activations, pattern)
         conversion.report.notes.append("Functions such as F.relu are not seen without an example.")
     conversion.change_others()
     conversion.finish()
@@ -128,30 +133,48 @@ class _Conversion:
 
     # Norms
 
-    def remove_norms(self, doomed: Sequence[tuple[str, nn.Module]], recording: Recording, example: Any) -> None:
+    def remove_norms(self, chosen: ChosenNorms, recording: Recording, example: Any) -> None:
+        for name, norm, reason in chosen.left:
+            self._say(name, type(norm).__name__, LEFT, reason)
         neighbours = Neighbours(recording)
-        foldable = all(is_batch_norm(norm) and norm.running_mean is not None for _, norm in doomed)
-        before = outputs_of(self.model, example) if doomed and foldable else []
-        exact = True
-        for name, norm in doomed:
-            removal = remove(name, norm, neighbours)
-            if removal is None:
-                self._say(name, type(norm).__name__, LEFT, "it did not run on this example")
-                continue
-            if isinstance(removal.replacement, nn.Identity):
-                for node in neighbours.calls_of(name):
-                    self._exposed |= neighbours.exposed(node)
-            exact &= removal.exact
-            self.model = replaced(self.model, norm, removal.replacement)
-            self._say(name, type(norm).__name__, type(removal.replacement).__name__, removal.note)
+        folded = [(name, norm) for name, norm in chosen.norms if is_folded(norm)]
+        before = outputs_of(self.model, example) if folded else []
+        for name, norm in folded:
+            self._remove(name, norm, chosen.split.get(name, type(norm).__name__), neighbours)
+        found = difference(before, outputs_of(self.model, example), 1e-2) if folded else ""
+        if found:
+            raise RuntimeError(
+                f"model: without its batch norm {type(self.model).__name__} does not compute the same on the "
+                f"example: {found}; leave a norm out by remove_norm=lambda name, module: ..."
+            )
+        for name, norm in chosen.norms:
+            if not is_folded(norm):
+                self._remove(name, norm, chosen.split.get(name, type(norm).__name__), neighbours)
         self._in_place_to_out_of_place(recording)
-        if before and exact:
-            found = difference(before, outputs_of(self.model, example), 1e-2)
-            if found:
-                raise RuntimeError(
-                    f"model: without its batch norm {type(self.model).__name__} does not compute the same on the "
-                    f"example: {found}; leave a norm out by remove_norm=lambda name, module: ..."
-                )
+
+    def _remove(self, name: str, norm: nn.Module, label: str, neighbours: Neighbours) -> None:
+        removal = remove(name, norm, neighbours)
+        if removal is None:
+            self._say(name, label, LEFT, self._why_not_run(name))
+            return
+        if isinstance(removal.replacement, nn.Identity):
+            self._exposed |= neighbours.exposed(name)
+        self.model = replaced(self.model, norm, removal.replacement)
+        self._say(name, label, type(removal.replacement).__name__, removal.note)
+
+    def _why_not_run(self, name: str) -> str:
+        for i, character in enumerate(name):
+            around = self.model.get_submodule(name[:i]) if character == "." else self.model
+            if isinstance(around, SELF_ACTIVATED):
+                return f"{type(around).__name__} reads it in its own fast path"
+        return "it did not run on this example"
+
+    def say_norm_functions(self, recording: Recording, functions: Collection[str]) -> None:
+        """Reports norms that are called as functions."""
+        for owner, function in dict.fromkeys((node.module, node.function) for node in recording.nodes):
+            if function in functions and owner not in self._rows:
+                note = "a norm called as a function; to have it removed, call a module"
+                self._say(owner or "(model)", f"{function}()", LEFT, note)
 
     def _in_place_to_out_of_place(self, recording: Recording) -> None:
         """Changes modules that would work in place on tensors that others use; functions are replaced later."""
