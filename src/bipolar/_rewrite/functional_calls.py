@@ -9,7 +9,7 @@ export.
 import linecache
 import types
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -29,52 +29,65 @@ class Replacement:
     module: nn.Module
 
 
-def replace_calls_(owner: nn.Module, replacements: Iterable[Replacement]) -> None:
+@dataclass(frozen=True)
+class CallEdit:
+    """A call in the source of a module, and the name that the module in its place has there."""
+
+    call: OwnCall
+    name: str
+
+
+def replace_calls_(owner: nn.Module, replacements: Sequence[Replacement]) -> list[CallEdit]:
     """Replaces activations that a module calls as functions; it stays an object of its class, with all its attributes.
 
     A function that the module holds as an attribute, as in ``self.act(x)``, is replaced there. Raises a
     :class:`NotReplaceableError`, before anything changes, where that is not possible.
     """
-    found = [(find_call(owner, r.place, r.activation), r.module) for r in replacements]
-    held = _by_attribute([(call, module) for call, module in found if call.attribute is not None])
-    edited = [(call, module) for call, module in found if call.attribute is None]
-    for name, module in held.items():
-        delattr(owner, name)
-        owner.add_module(name, module.train(owner.training))
-    names = []
-    for number, (_, module) in enumerate(edited):
-        name = f"activation{number + 1}"
-        while hasattr(owner, name):
+    edits: list[CallEdit] = []
+    for replacement in replacements:
+        call = find_call(owner, replacement.place, replacement.activation)
+        name = call.attribute or f"activation{len([e for e in edits if e.call.attribute is None]) + 1}"
+        while call.attribute is None and hasattr(owner, name):
             name += "_"
-        owner.add_module(name, module.train(owner.training))
-        names.append(name)
-    if edited:
-        _edit(owner, [(call, name, module) for (call, module), name in zip(edited, names, strict=True)])
+        edits.append(CallEdit(call, name))
+    make_edits_(owner, edits, [replacement.module for replacement in replacements])
+    return edits
 
 
-def _by_attribute(calls: list[tuple[OwnCall, nn.Module]]) -> dict[str, nn.Module]:
-    found: dict[str, nn.Module] = {}
-    for call, module in calls:
-        known = found.setdefault(str(call.attribute), module)
+def make_edits_(owner: nn.Module, edits: Sequence[CallEdit], modules: Sequence[nn.Module]) -> None:
+    """Puts modules into the places of calls."""
+    new: dict[str, nn.Module] = {}
+    for edit, module in zip(edits, modules, strict=True):
+        known = new.setdefault(edit.name, module)
         if str(known) != str(module):
             raise NotReplaceableError(
-                f"{call.owner}.{call.attribute} would be {known} at one call and {module} at another; use one "
+                f"{edit.call.owner}.{edit.name} would be {known} at one call and {module} at another; use one "
                 "activation per call"
             )
-    return found
+    written = [edit for edit in edits if edit.call.attribute is None]
+    sources = _edited_sources(type(owner), written, new)
+    for name, module in new.items():
+        vars(owner).pop(name, None)
+        owner.add_module(name, module.train(owner.training))
+    if written:
+        owner.__class__ = _with_methods(getattr(type(owner), "_rewritten_from", type(owner)), sources)
 
 
-def _edit(owner: nn.Module, calls: list[tuple[OwnCall, str, nn.Module]]) -> None:
-    kind = type(owner)
+def _edited_sources(
+    kind: type[nn.Module], edits: Sequence[CallEdit], modules: Mapping[str, nn.Module]
+) -> dict[str, str]:
+    """The sources of all methods of a class that are not the original's."""
     sources: dict[str, str] = dict(getattr(kind, "_rewritten_sources", {}))
-    for method in {call.method for call, _, _ in calls}:
+    for method in dict.fromkeys(edit.call.method for edit in edits):
         text = source_of(getattr(kind, method))
-        edits = [edit for call, name, module in calls if call.method == method for edit in _edits(call, name, module)]
+        texts = [text_ for e in edits if e.call.method == method for text_ in _edits(e.call, e.name, modules[e.name])]
+        if any(e.call.checksum != zlib.crc32(text) for e in edits if e.call.method == method):
+            raise NotReplaceableError(f"the source of {kind.__qualname__}.{method} has changed")
         # from the end, so that the offsets before it hold; at one place the outer call's text comes first
-        for start, end, _, new in sorted(edits, key=lambda edit: (-edit[0], edit[2])):
+        for start, end, _, new in sorted(texts, key=lambda edit: (-edit[0], edit[2])):
             text = text[:start] + new.encode() + text[end:]
         sources[method] = text.decode()
-    owner.__class__ = _with_methods(getattr(kind, "_rewritten_from", kind), sources)
+    return sources
 
 
 def _edits(call: OwnCall, name: str, module: nn.Module) -> list[tuple[int, int, int, str]]:

@@ -1,6 +1,5 @@
 """Norm layers of a model: torch's, those that compute the same under another name, and those that also activate."""
 
-import inspect
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
@@ -9,15 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from bipolar._rewrite.computed import computes_a_norm
 from bipolar._rewrite.outputs import difference
 from bipolar._rewrite.replacement import replaced
+from bipolar._rewrite.steps import Step, step, stored
 from bipolar._symmetry.trace import record
 from bipolar._tools.calling import call
-from bipolar._tools.restoring import evaluating, restored
+from bipolar._tools.restoring import restored
 
 NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 NORM_FUNCTIONS = frozenset(("batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm"))
@@ -32,51 +32,6 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, NORMS) or computes_a_norm(module)
 
 
-def computes_a_norm(module: nn.Module) -> bool:
-    r"""Whether a module without others in it takes the scale out of its input, as a hand-written RMSNorm does.
-
-    On random inputs a norm f keeps the shape, has :math:`f(2x) = f(x)` and :math:`f(-x) - f(0) = -(f(x) - f(0))`, and
-    each element of its output depends on others of its input.
-    """
-    parameters = dict(module.named_parameters(recurse=False))
-    sizes = {p.shape for p in parameters.values()}
-    required = [p for p in inspect.signature(module.forward).parameters.values() if p.default is p.empty]
-    if (
-        type(module).__module__.startswith("torch.nn.")
-        or any(module.children())
-        or len(sizes) > 1
-        or any(len(size) > 1 or p.is_meta for p in parameters.values() for size in sizes)
-        or len(required) != 1
-    ):
-        return False
-    channels = next(iter(sizes)).numel() if sizes else 8
-    like = next(iter(parameters.values()), torch.empty(()))
-    ones = {name: torch.ones_like(p) for name, p in parameters.items()}
-    with restored(module), evaluating(module), torch.no_grad():
-        for shape in ((2, 3, channels), (2, channels, 3, 3)):
-            x = 10 * torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)
-            try:
-                if _takes_the_scale_out(lambda x: functional_call(module, ones, (x,)), x, bool(parameters)):
-                    return True
-            except Exception:  # noqa: S112 - whatever a module says to a wrong input
-                continue
-    return False
-
-
-def _takes_the_scale_out(f: Any, x: Tensor, has_weights: bool) -> bool:
-    y, other = f(x), x.clone()
-    if not isinstance(y, Tensor) or y.shape != x.shape:
-        return False
-    centre = torch.nan_to_num(f(torch.zeros_like(x)))
-    other.view(-1)[0] *= 10
-    near = 1e-2 * float((y - centre).abs().max())
-    scaled = torch.allclose(f(2 * x), y, atol=near)
-    odd = torch.allclose(f(-x) - centre, centre - y, atol=near)
-    mixing = bool(((f(other) - y).flatten()[1:].abs() > near).any())
-    unit = has_weights or 0.5 < float(y.square().mean()) < 2  # not a vector of length one, as for cosine similarity
-    return near > 0 and scaled and odd and mixing and unit
-
-
 @dataclass
 class ChosenNorms:
     """The norms of a model that are to go, as modules that do nothing else, and those that cannot, with the reason."""
@@ -86,6 +41,7 @@ class ChosenNorms:
     left: list[tuple[str, nn.Module, str]] = field(default_factory=list)
     #: The classes from before norms were split from their activations, by name.
     split: dict[str, str] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
 
 
 def split_norms(model: nn.Module, chosen: Sequence[tuple[str, nn.Module]], example: Any) -> ChosenNorms:
@@ -99,20 +55,25 @@ def split_norms(model: nn.Module, chosen: Sequence[tuple[str, nn.Module]], examp
         elif norm not in inputs:
             found.left.append((name, norm, "it did not run on this example"))
         elif (parts := _parts_after(norm, inputs[norm])) is not None:
-            plain = _of_torch(norm)
-            path = f"{name}.norm" if name else "norm"
-            found.model = replaced(
-                found.model, norm, nn.Sequential(OrderedDict(norm=plain, **parts)) if parts else plain
-            )
-            found.norms.append((path if parts else name, plain))
+            path = (f"{name}.norm" if name else "norm") if parts else name
             if parts:
+                known = [(key, None if key in norm._modules else stored(part)) for key, part in parts.items()]
+                found.steps.append(step("split", name, norm, parts=known))
                 found.split[path] = type(norm).__name__
+            found.model, plain = split(found.model, norm, parts)
+            found.norms.append((path, plain))
         elif computes_a_norm(norm) and not is_batch_norm(norm):
             found.norms.append((name, norm))
         else:
             reason = f"its forward is more than {_base(norm).__name__} and activations: make it a module of each"
             found.left.append((name, norm, reason))
     return found
+
+
+def split(model: nn.Module, norm: nn.Module, parts: dict[str, nn.Module]) -> tuple[nn.Module, nn.Module]:
+    """The model with a norm of torch's and other parts in place of a norm; and the norm of torch's."""
+    plain = _of_torch(norm)
+    return replaced(model, norm, nn.Sequential(OrderedDict(norm=plain, **parts)) if parts else plain), plain
 
 
 def _base(norm: nn.Module) -> type[nn.Module]:

@@ -186,10 +186,15 @@ def _with_bias(layer: nn.Module) -> str:
     """Gives a layer a bias, which the norm after it made unnecessary, and returns a note."""
     if getattr(layer, "bias", None) is not None:
         return ""
+    add_bias(layer)
+    return "; the layer before it has a bias now"
+
+
+def add_bias(layer: nn.Module) -> None:
+    """Gives a linear or convolution layer a bias of zeros."""
     outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
     weight = cast(Tensor, layer.weight)
     layer.bias = nn.Parameter(weight.new_zeros(cast(int, outputs)), requires_grad=weight.requires_grad)
-    return "; the layer before it has a bias now"
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ import ast
 import inspect
 import linecache
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,8 @@ class OwnCall:
     """A call of an activation in the source of a method, as the text before and after its input."""
 
     method: str
+    #: Of the method's source, by which a later one is known to be the same.
+    checksum: int
     #: The name of the module in the method, usually ``self``.
     owner: str
     #: Offsets in the encoded source of the method: the call, and the input in it.
@@ -164,6 +167,7 @@ class _Checked:
         given, attribute = self._input_and_attribute(node)
         self.call = OwnCall(
             name,
+            zlib.crc32(source.text),
             self._self,
             source.offset(node.lineno, node.col_offset),
             source.offset(node.end_lineno, node.end_col_offset),
