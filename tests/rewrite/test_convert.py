@@ -292,3 +292,15 @@ def test_what_is_converted_trains(name: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[1], losses
+
+
+def test_the_report_is_known_to_type_checkers() -> None:
+    model: Crossed = bipolar.convert(Crossed(nn.Identity()), dim=-1)  # mypy knows the class
+    report: bipolar.ConversionReport = bipolar.conversion_report(model)
+    assert report is vars(model)["conversion_report"]  # also an attribute
+    assert report[0] is report.rows[0] is report[report[0].name]
+    assert report[-1] is report.rows[-1]
+    with pytest.raises(IndexError):
+        report[7]
+    with pytest.raises(ValueError, match=r"model: Linear was not made by bipolar.convert, and has no report"):
+        bipolar.conversion_report(nn.Linear(2, 2))
