@@ -110,7 +110,7 @@ def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], o
         hint = ""
         if "Cache" in reason:
             hint = "; the model gives out its cache: add use_cache=False to the example"
-        elif "onstraint" in reason or "pecializ" in reason:
+        elif any(word in reason for word in ("onstraint", "pecializ", "ranges")):
             hint = "; dynamic names a dimension whose size the model fixes"
         raise ExportError(f"model: torch cannot export {type(model).__name__}: {reason}{hint}") from error
 
@@ -127,8 +127,7 @@ def _dynamic_shapes(
     shapes: dict[str, Any] = {}
     for name, value in given.items():
         dims = wanted.get(name, ()) if isinstance(wanted, Mapping) else wanted
-        is_tensor = isinstance(value, Tensor)
-        shapes[name] = (
-            {dim % value.ndim: kind for dim in dims if -value.ndim <= dim < value.ndim} if is_tensor else None
-        )
+        shapes[name] = None
+        if isinstance(value, Tensor):
+            shapes[name] = {dim % value.ndim: kind for dim in dims if -value.ndim <= dim < value.ndim}
     return shapes
