@@ -68,7 +68,9 @@ def export_onnx(
     given = inspect.signature(folded.forward).bind(*args, **kwargs).arguments
     with restored(folded), torch.no_grad():
         folded.eval()
-        expected = list(tensors_in_objects(folded(*args, **kwargs)))
+        output = folded(*args, **kwargs)
+        _refuse_caches(output)
+        expected = list(tensors_in_objects(output))
         defaults = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic_shapes(given, dynamic)}
         program = _exported(folded, args, kwargs, defaults | options)
     with replacing(path) as temporary:
@@ -98,6 +100,17 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _refuse_caches(output: Any) -> None:
+    """Refuses keys and values that a model of the transformers library gives out for the next call."""
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    for value in values:
+        if "Cache" in type(value).__name__:
+            raise ExportError(
+                f"model: it gives out a {type(value).__name__}, which torch cannot export: add use_cache=False to the "
+                "example, as in {'input_ids': ..., 'use_cache': False}"
+            )
+
+
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
     try:
         with _quiet("torch.onnx._internal.exporter._registration"):  # it warns that torchvision is missing
@@ -107,11 +120,8 @@ def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], o
         while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].split(". ")[0]
-        hint = ""
-        if "Cache" in reason:
-            hint = "; the model gives out its cache: add use_cache=False to the example"
-        elif any(word in reason for word in ("onstraint", "pecializ", "ranges")):
-            hint = "; dynamic names a dimension whose size the model fixes"
+        fixed = any(word in reason for word in ("onstraint", "pecializ", "ranges"))
+        hint = "; dynamic names a dimension whose size the model fixes" if fixed else ""
         raise ExportError(f"model: torch cannot export {type(model).__name__}: {reason}{hint}") from error
 
 
