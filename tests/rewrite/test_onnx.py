@@ -127,5 +127,5 @@ def test_a_cache_is_named(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Any:
             return 2 * x, SomeCache(x)
 
-    with pytest.raises(bipolar.ExportError, match="it gives out a SomeCache, .*: add use_cache=False to the example"):
+    with pytest.raises(bipolar.ExportError, match=r"it gives out a SomeCache, .*: add use_cache=False to the example"):
         bipolar.export_onnx(Cached(), torch.ones(2, 3), tmp_path / "model.onnx")
