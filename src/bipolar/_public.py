@@ -22,9 +22,9 @@ from bipolar._init.mirrored import mirrored_
 from bipolar._init.report import LSUVError, LSUVReport
 from bipolar._init.stacked import lsuv_rnn_
 from bipolar._probe.probe import Probe, probe
-from bipolar._rewrite.conversion_report import ConversionReport
+from bipolar._rewrite.conversion_report import ConversionReport, conversion_report
 from bipolar._rewrite.convert import convert
-from bipolar._rewrite.fold import FoldingError, fold, unfold
+from bipolar._rewrite.fold import FoldingError, fold, fold_report, unfold
 from bipolar._rewrite.onnx import ExportError, export_onnx
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry import SymmetryReport, symmetry
@@ -51,9 +51,11 @@ __all__ = [
     "Probe",
     "StackedRNN",
     "SymmetryReport",
+    "conversion_report",
     "convert",
     "export_onnx",
     "fold",
+    "fold_report",
     "functional",
     "gain",
     "get_activation",

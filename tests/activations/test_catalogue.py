@@ -1,6 +1,7 @@
 """Every entry of the catalogue works everywhere, and so does a new one."""
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,10 @@ class Calling(nn.Module):
 
     def __init__(self, f: Callable[..., Tensor], arguments: dict[str, Any]) -> None:
         super().__init__()
-        self.up, self.down, self.f, self.arguments = nn.Linear(6, 8), nn.Linear(8, 3), f, arguments
+        self.up, self.down, self.f = nn.Linear(6, 8), nn.Linear(8, 3), functools.partial(f, **arguments)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(self.f(self.up(x), **self.arguments))
+        out: Tensor = self.down(self.f(self.up(x)))
         return out
 
 

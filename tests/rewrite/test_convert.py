@@ -53,7 +53,7 @@ def test_every_activation_of_the_family(activation: nn.Module, expected: str, wi
 
 def test_what_is_not_of_the_family_is_left_and_named() -> None:
     model = nn.Sequential(
-        nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid(), nn.LSTM(8, 8), nn.TransformerEncoderLayer(8, 2, 16)
+        nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid(), nn.LSTM(8, 8), nn.MultiheadAttention(8, 2)
     )
     report = bipolar.convert(model).conversion_report
     assert [(row.name, row.after) for row in report] == [(name, "left") for name in "1345"]
@@ -142,11 +142,120 @@ def test_mapping() -> None:
         ({"activations": "belu"}, "activations: expected 'auto' or a mapping, got 'belu'"),
         ({"remove_norm": "layer"}, "remove_norm: expected False, 'batch', 'all' or a function, got 'layer'"),
         ({"pattern": "thirds"}, "pattern: expected one of"),
+        ({"dim": "last"}, "dim: expected a whole number or None, got 'last'"),
+        ({"like": {}}, "like: expected a report, or what its to_dict"),
+        ({"like": {}, "remove_norm": "all"}, "like: it repeats a conversion as it was; leave out"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=r"model: expected an nn.Module, got 'x'"):
+        bipolar.convert("x")  # type: ignore[type-var]  # what is not a model
     with pytest.raises((TypeError, ValueError), match=message):
         bipolar.convert(nn.Linear(2, 2), **options)
+
+
+@pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+@pytest.mark.parametrize("activation", ["gelu", nn.ReLU()])
+def test_a_layer_of_a_transformer(kind: type[nn.Module], activation: Any) -> None:
+    layer = kind(8, 2, 16, activation=activation, batch_first=True).eval()
+    converted = bipolar.convert(layer)
+    bipolar_activation = bipolar.BGELU(dim=-1) if activation == "gelu" else bipolar.BReLU(dim=-1)
+    assert str(converted.activation) == str(bipolar_activation)
+    assert converted.conversion_report[0].after == str(bipolar_activation)
+    expected = copy.deepcopy(layer)
+    expected.activation = bipolar_activation
+    setattr(expected, "activation_relu_or_gelu", 0)  # noqa: B010 - to mypy a module's attribute is a tensor or module
+    x = torch.randn(2, 3, 8)
+    given = (x,) if kind is nn.TransformerEncoderLayer else (x, x)
+    with torch.no_grad():
+        assert torch.equal(converted(*given), expected(*given))
+        assert not torch.allclose(converted(*given), layer(*given))
+
+
+def test_an_encoder_with_a_mask() -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])
+    converted = bipolar.convert(encoder)
+    assert len(converted.conversion_report.changed) == 2
+    with torch.no_grad():
+        out = converted(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(out, converted(x, src_key_padding_mask=padding))
+
+
+def test_an_activation_by_hand_is_known_by_what_it_computes() -> None:
+    class QuickGELU(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.sigmoid(1.702 * x)
+
+    class SquaredReLUActivation(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.relu() ** 2
+
+    model = nn.Sequential(nn.Linear(4, 8), QuickGELU(), nn.Linear(8, 8), SquaredReLUActivation(), nn.Flatten())
+    seen: list[int] = []
+    model[1].register_forward_hook(lambda *_: seen.append(1))
+    x = torch.randn(3, 4)
+    for example in (None, x):
+        converted = bipolar.convert(model, example=example)
+        assert str(converted.conversion_report["1"].after) == "Bipolar(QuickGELU(), dim=-1)"
+        seen.clear()
+        assert torch.equal(converted[1](x), bipolar.Bipolar(QuickGELU(), dim=-1)(x))
+        assert seen == [1]
+    left = bipolar.convert(model).conversion_report["3"]
+    assert left.after == "left"
+    assert "activations={SquaredReLUActivation: lambda dim, pattern: bipolar.Bipolar(" in left.note
+
+
+class Crossed(nn.Module):
+    """An activation that is registered before its layer, and layers of both kinds."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.first, self.act, self.linear, self.conv = first, nn.ReLU(), nn.Linear(4, 6), nn.Conv1d(6, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.conv(self.act(self.linear(self.first(x))).transpose(1, 2))
+        return out
+
+
+class Doubling(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], 5, 4)
+
+
+def test_the_channels_are_found_by_an_input_that_is_made_up_or_asked_for() -> None:
+    class Before(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.linear = nn.ReLU(), nn.Linear(4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.act(self.linear(x))
+            return out
+
+    assert bipolar.convert(Before()).act.dim == -1
+    made_up = Crossed(nn.Sequential(nn.Linear(4, 20), Doubling()))
+    assert bipolar.convert(made_up).act.dim == -1
+    unknown = Crossed(Doubling())
+    with pytest.raises(ValueError, match=r"^example: .* channels of act .*; give an input as example, or say dim=1"):
+        bipolar.convert(unknown)
+    assert bipolar.convert(unknown, example=torch.randn(2, 20)).act.dim == -1
+    assert bipolar.convert(unknown, dim=2).act.dim == 2
+    assert bipolar.convert(unknown, activations={}).act is not None  # nothing needs it
+    with pytest.raises(ValueError, match="channels of the model"):
+        bipolar.convert(nn.ReLU())
+
+
+def test_a_mapping_goes_before_what_is_bipolar_already() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    for example in (None, torch.randn(3, 4)):
+        plain = bipolar.convert(model, activations={bipolar.BReLU: "relu"}, example=example)
+        assert [type(m) for m in (plain[1], plain[3])] == [nn.ReLU, nn.ReLU]
+        assert len(plain.conversion_report.changed) == 1
+        other = bipolar.convert(model, activations={"brelu": nn.Tanh, nn.ReLU: None}, example=example)
+        assert [type(m) for m in (other[1], other[3])] == [nn.Tanh, nn.ReLU]
+        assert other.conversion_report["3"].note == "left, as the mapping says"
+        assert bipolar.convert(model, activations={"relu": "belu"}, example=example)[1].dim == -1
 
 
 def test_a_stacked_rnn() -> None:
@@ -183,3 +292,15 @@ def test_what_is_converted_trains(name: str) -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[1], losses
+
+
+def test_the_report_is_known_to_type_checkers() -> None:
+    model: Crossed = bipolar.convert(Crossed(nn.Identity()), dim=-1)  # mypy knows the class
+    report: bipolar.ConversionReport = bipolar.conversion_report(model)
+    assert report is vars(model)["conversion_report"]  # also an attribute
+    assert report[0] is report.rows[0] is report[report[0].name]
+    assert report[-1] is report.rows[-1]
+    with pytest.raises(IndexError):
+        report[7]
+    with pytest.raises(ValueError, match=r"model: Linear was not made by bipolar.convert, and has no report"):
+        bipolar.conversion_report(nn.Linear(2, 2))

@@ -191,3 +191,14 @@ def test_outputs_that_are_not_numbers() -> None:
     model = nn.Sequential(nn.Linear(4, 6), bipolar.BReLU(), nn.Linear(6, 2))
     nn.init.constant_(model[2].bias, float("nan"))
     assert isinstance(bipolar.fold(model)[1], nn.ReLU)
+
+
+def test_the_report_is_known_to_type_checkers() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(), nn.Linear(8, 2))
+    plain: nn.Sequential = bipolar.fold(model)  # mypy knows the class
+    report: bipolar.SymmetryReport = bipolar.fold_report(plain)
+    assert report is vars(plain)["fold_report"]  # also an attribute
+    with pytest.raises(ValueError, match=r"model: Sequential was not made by bipolar.fold or unfold"):
+        bipolar.fold_report(model)
+    with pytest.raises(TypeError, match=r"model: expected an nn.Module, got 3"):
+        bipolar.fold(3)  # type: ignore[call-overload]  # what is not a model

@@ -125,9 +125,9 @@ def test_activations_in_place_leave_the_residual_stream_alone() -> None:
     stream = torch.randn(2, 3, 4, 4)
     choices: list[Any] = ["auto", {}]
     for activations in choices:
-        converted = bipolar.convert(Functions(), activations=activations, remove_norm="batch", example=stream)
+        functions = bipolar.convert(Functions(), activations=activations, remove_norm="batch", example=stream)
         before = stream.clone()
-        converted(stream)
+        functions(stream)
         assert torch.equal(stream, before)
 
 

@@ -1,10 +1,11 @@
 """Export: a folded graph has plain activations and no signs, and onnxruntime computes what torch does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import bipolar
 from bipolar.models import CharRNN, WideResNet
@@ -63,3 +64,68 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(ModuleNotFoundError, match=r"export_onnx needs onnxruntime: pip install 'bipolar\[onnx\]'"):
         bipolar.export_onnx(nn.Linear(2, 2), torch.ones(1, 2), tmp_path / "model.onnx")
+
+
+class Sequence(nn.Module):
+    """Layers on (batch, time, features), and a mask that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 2))
+
+    def forward(self, x: Tensor, scale: Tensor, unused: Tensor | None = None) -> Tensor:
+        return scale * self.layers(x).cumsum(1)
+
+
+def test_the_length_of_sequences_is_dynamic(tmp_path: Path) -> None:
+    import onnxruntime
+
+    model, scale = Sequence(), torch.tensor(2.0)
+    example = {"x": torch.randn(2, 5, 4), "scale": scale, "unused": torch.ones(3)}
+    path = bipolar.export_onnx(model, example, tmp_path / "model.onnx", dynamic={"x": (0, -2)})
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    longer = torch.randn(3, 9, 4)
+    given = {"x": longer.numpy(), "scale": scale.numpy(), "unused": torch.ones(3).numpy()}
+    (output,) = session.run(None, {node.name: given[node.name] for node in session.get_inputs()})
+    torch.testing.assert_close(torch.from_numpy(output), model(longer, scale), atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="dynamic: the example has no argument y; it has x, scale, unused"):
+        bipolar.export_onnx(model, example, tmp_path / "model.onnx", dynamic={"y": (0,)})
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("Found conflicts between user-specified ranges and inferred ranges", "dynamic names a dimension whose size"),
+        (
+            "Found <class 'Own'> in output, which is not a known type. If",
+            "'Own'> in output, which is not a known type$",
+        ),
+        ("", "torch cannot export Linear: RuntimeError$"),
+    ],
+)
+def test_what_hinders_an_export_is_named(
+    error: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        try:
+            raise RuntimeError(error)
+        except RuntimeError as cause:
+            raise ValueError("step 1/3 of exporting the model") from cause
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(bipolar.ExportError, match=message):
+        bipolar.export_onnx(nn.Linear(2, 2), torch.ones(1, 2), tmp_path / "model.onnx", dynamic=(0, 1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_is_named(tmp_path: Path) -> None:
+    class SomeCache:
+        def __init__(self, x: Tensor) -> None:
+            self.x = x
+
+    class Cached(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return 2 * x, SomeCache(x)
+
+    with pytest.raises(bipolar.ExportError, match=r"it gives out a SomeCache, .*: add use_cache=False to the example"):
+        bipolar.export_onnx(Cached(), torch.ones(2, 3), tmp_path / "model.onnx")

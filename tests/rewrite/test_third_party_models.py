@@ -1,6 +1,7 @@
 """Conversion, symmetry, LSUV, folding and training of models from the transformers library."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,7 +141,60 @@ def test_without_batch_norm(build: Build) -> None:
     _reduces_its_loss(converted, example)
 
 
-def test_a_gelu_of_several_functions_is_left_and_named() -> None:
-    converted = bipolar.convert(gpt2("gelu_new"), example=tokens())
-    assert not converted.conversion_report.changed
-    assert {row.note for row in converted.conversion_report} == {"not an activation that is known"}
+@pytest.mark.parametrize("name", ["gelu_new", "quick_gelu"])
+def test_a_gelu_of_several_functions_is_known_by_what_it_computes(name: str) -> None:
+    model = gpt2(name).eval()
+    converted = bipolar.convert(model, example=tokens())
+    act = model.transformer.h[0].mlp.act
+    found = converted.transformer.h[0].mlp.act
+    x = torch.randn(2, 3, 4)
+    assert torch.equal(found(x), bipolar.Bipolar(act, dim=-1)(x))
+    plain = bipolar.fold(converted, tokens())
+    assert type(plain.transformer.h[0].mlp.act) is type(act)
+    torch.testing.assert_close(plain(**(example := tokens())).logits, converted(**example).logits)
+
+
+def llama() -> nn.Module:
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        intermediate_size=32, max_position_embeddings=16, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+def t5() -> nn.Module:
+    config = transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    return transformers.T5ForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("build", [llama, t5], ids=["Llama", "T5"])
+def test_their_own_norms_go(build: Build) -> None:
+    example = tokens()
+    if build is t5:
+        example |= {"decoder_input_ids": example["input_ids"]}
+    converted = bipolar.convert(build(), remove_norm="all", example=example)
+    assert not [m for m in converted.modules() if "Norm" in type(m).__name__]
+    logits(converted, example)
+
+
+class BipolarResNet(transformers.ResNetForImageClassification):  # type: ignore[misc, name-defined]  # it has no types
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        bipolar.convert(self, like=config.bipolar, inplace=True)
+
+
+def test_a_converted_model_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Weights that the plain model does not have, of biases and of scales and shifts, come along."""
+    torch.manual_seed(0)
+    model, example = resnet("basic"), pixels()
+    with torch.no_grad():
+        for _ in range(3):
+            model.train()(**example)
+    converted = bipolar.convert(model.eval(), remove_norm="batch", example=example)
+    converted.config.bipolar = converted.conversion_report.to_dict()
+    converted.save_pretrained(tmp_path)
+    loaded = BipolarResNet.from_pretrained(tmp_path).eval()
+    assert str(loaded.resnet) == str(converted.resnet)
+    assert torch.equal(logits(loaded, example), logits(converted, example))

@@ -48,7 +48,7 @@ class Flagged(nn.Module):
 def test_modules_that_are_more_than_an_activation() -> None:
     noisy = nn.Sequential(nn.Linear(4, 8), Noisy(), nn.Linear(8, 2))
     assert isinstance(bipolar.fold(noisy, BATCH)[1], Noisy)
-    assert "runs differently in training" in bipolar.symmetry(noisy, BATCH).summary()
+    assert "comes from outside the model" in bipolar.symmetry(noisy, BATCH).summary()
 
     class Around(nn.Module):
         def __init__(self, inner: nn.Module, call: Callable[[nn.Module, Tensor], Tensor]) -> None:

@@ -1,12 +1,12 @@
 """Folding of a bipolar network into the plain one that computes the same, by flipped signs of weights; and back."""
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern
-from bipolar._rewrite.functional_calls import replace_calls_
+from bipolar._rewrite.functional_calls import Replacement, replace_calls_
 from bipolar._rewrite.optimizer_state import Partners, carry_over
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
@@ -15,13 +15,24 @@ from bipolar._symmetry.analysis import Analysis, Goal, analyse
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.example import example_for
 from bipolar._symmetry.recording import ActivationCall
+from bipolar._symmetry.report import SymmetryReport
 from bipolar._tools.calling import unwrapped
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 class FoldingError(RuntimeError):
     """A model cannot be folded, or not completely; the message names the nodes and the reasons."""
 
 
+@overload
+def fold(
+    model: StackedRNN, example: Any = ..., *, strict: bool = ..., optimizer: torch.optim.Optimizer | None = ...
+) -> "SignedRNN": ...
+@overload
+def fold(
+    model: _Model, example: Any = ..., *, strict: bool = ..., optimizer: torch.optim.Optimizer | None = ...
+) -> _Model: ...
 def fold(
     model: nn.Module,
     example: Any = None,
@@ -59,6 +70,24 @@ def fold(
     return _with_activations(model, example, "plain", "alternate", strict, optimizer)
 
 
+@overload
+def unfold(
+    model: StackedRNN,
+    example: Any = ...,
+    *,
+    pattern: Pattern = ...,
+    strict: bool = ...,
+    optimizer: torch.optim.Optimizer | None = ...,
+) -> "SignedRNN": ...
+@overload
+def unfold(
+    model: _Model,
+    example: Any = ...,
+    *,
+    pattern: Pattern = ...,
+    strict: bool = ...,
+    optimizer: torch.optim.Optimizer | None = ...,
+) -> _Model: ...
 def unfold(
     model: nn.Module,
     example: Any = None,
@@ -81,6 +110,21 @@ def unfold(
         BELU(alpha=1.0, dim=-1)
     """
     return _with_activations(model, example, "bipolar", pattern, strict, optimizer)
+
+
+def fold_report(model: nn.Module) -> SymmetryReport:
+    """The report of the folding, or unfolding, that made a model; also its attribute ``fold_report``.
+
+    Examples::
+
+        >>> plain = bipolar.fold(nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(), nn.Linear(8, 2)))
+        >>> bipolar.fold_report(plain).holds
+        True
+    """
+    report = getattr(model, "fold_report", None)
+    if not isinstance(report, SymmetryReport):
+        raise ValueError(f"model: {type(model).__name__} was not made by bipolar.fold or unfold, and has no report")
+    return report
 
 
 class SignedRNN(nn.Module):
@@ -125,6 +169,8 @@ def _with_activations(
     strict: bool,
     optimizer: torch.optim.Optimizer | None,
 ) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected an nn.Module, got {model!r}")
     original = unwrapped(model)
     if isinstance(original, StackedRNN):
         changed, partners = _stack_alone(original, goal, pattern, strict)
@@ -180,19 +226,19 @@ def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) ->
 
 
 def _with_other_activations(model: nn.Module, analysis: Analysis, goal: Goal) -> nn.Module:
-    functions: dict[str, dict[int, nn.Module]] = {}
+    functions: dict[str, list[Replacement]] = {}
     for site, calls in analysis.changing.items():
         module = model.get_submodule(site.owner)
         made = _other(calls, goal, analysis.pattern)
         if site.number is not None:
-            functions.setdefault(site.owner, {})[site.number] = made.train(module.training)
+            place = analysis.recording.places[site.owner][site.number]
+            functions.setdefault(site.owner, []).append(Replacement(place, calls[0].activation, made))
         elif isinstance(module, StackedRNN):
             set_activation(module, made)
         else:
             model = replaced(model, module, made)
-    recording = analysis.recording
-    for owner, new in functions.items():
-        replace_calls_(model.get_submodule(owner), recording.arguments[owner], new, recording.count(owner))
+    for owner, replacements in functions.items():
+        replace_calls_(model.get_submodule(owner), replacements)
     return model
 
 
@@ -204,4 +250,4 @@ def _other(calls: list[ActivationCall], goal: Goal, pattern: Pattern) -> nn.Modu
     return activation.bipolar(-1 if stacked else channel_dim(calls) or 0, pattern)
 
 
-__all__ = ["FoldingError", "SignedRNN", "fold", "unfold"]
+__all__ = ["FoldingError", "SignedRNN", "fold", "fold_report", "unfold"]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 
+from bipolar._rewrite.norm_recognition import is_batch_norm
+from bipolar._rewrite.outputs import difference
 from bipolar._symmetry.recording import Key, Node, Recording
-
-NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+from bipolar._tools.restoring import evaluating
 
 
 class ChannelAffine(nn.Module):
@@ -34,18 +34,12 @@ class ChannelAffine(nn.Module):
         return str(len(self.weight))
 
 
-def is_batch_norm(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm)
-
-
 @dataclass(frozen=True)
 class Removal:
     """The replacement of a norm layer, and a note for the report."""
 
     replacement: nn.Module
     note: str
-    #: Whether outputs in evaluation mode stay the same.
-    exact: bool = True
 
 
 class Neighbours:
@@ -89,14 +83,26 @@ class Neighbours:
         homes = sum(p is weight for m in self.recording.model.modules() for p in m._parameters.values())
         return module if uses == homes == 1 else None
 
-    def exposed(self, node: Node) -> set[int]:
-        """The nodes, by id, that would work on memory that others use, if this node passed its input on."""
-        storage = self.recording.storage
-        taken, made = storage.get(node.inputs[0]), storage.get(node.outputs[0])
-        others = [n for n in self.nodes if n is not node and any(storage.get(key) == taken for key in n.inputs)]
-        if not others and taken not in self.recording.given:
+    def exposed(self, name: str) -> set[int]:
+        """The nodes, by id, that would work on memory that others use, if a module passed its input on."""
+        own = self.calls_of(name)
+        made = {self._memory(key) for node in own for key in node.outputs}
+        taken = {self._memory(key) for node in own for key in node.inputs} - made
+        others = [node for node in self.nodes if node.module != name]
+        if not taken & self.recording.given and not any(self._takes(node, taken) for node in others):
             return set()
-        return {id(n) for n in self.nodes if any(storage.get(key) == made for key in n.inputs)}
+        return {id(node) for node in others if self._takes(node, made)}
+
+    def _takes(self, node: Node, memory: set[int]) -> bool:
+        return any(self._memory(key) in memory for key in node.inputs)
+
+    def _memory(self, key: Key) -> int:
+        return self.recording.storage.get(key, -1)
+
+    def input_of(self, module: nn.Module) -> Tensor | None:
+        """The first argument of a module's first call."""
+        args, _ = self.recording.arguments[_name(self, module)][0]
+        return args[0] if args and isinstance(args[0], Tensor) else None
 
 
 def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None:
@@ -108,32 +114,62 @@ def remove(name: str, norm: nn.Module, neighbours: Neighbours) -> Removal | None
     before = neighbours.layer(neighbours.maker(calls[0])) if alone else None
     if not is_batch_norm(norm) or norm.running_mean is None:
         added = _with_bias(before) if before is not None else ""
-        return Removal(
-            nn.Identity(), "dropped: its statistics depend on each input and cannot be folded" + added, exact=False
-        )
+        return Removal(nn.Identity(), "dropped: its statistics depend on each input and cannot be folded" + added)
     norm = cast(_BatchNorm, norm)
     if cast(Tensor, norm.running_mean).is_meta:
         raise ValueError(f"model: {name} is on the meta device, and has no statistics that could be folded")
-    if _is_fresh(norm):
+    if not is_folded(norm):
         added = _with_bias(before) if before is not None else ""
-        return Removal(nn.Identity(), "dropped: it was fresh" + added, exact=False)
+        return Removal(nn.Identity(), "dropped: it was fresh" + added)
     scale, shift = _scale_and_shift(norm)
     if before is not None:
+        x = neighbours.input_of(before)
+        expected = None if x is None else _outputs([before, norm], x)
         _scale_outputs(before, scale, shift)
+        _check(name, expected, None if x is None else _outputs([before], x))
         return Removal(nn.Identity(), f"folded into {_name(neighbours, before)}")
     after = neighbours.layer(neighbours.taker(calls[0])) if alone else None
+    x = neighbours.input_of(norm)
     if after is not None and _is_unpadded(after):
+        expected = None if x is None else _outputs([norm, after], x)
         _scale_inputs(after, scale, shift)
+        _check(name, expected, None if x is None else _outputs([after], x))
         return Removal(nn.Identity(), f"folded into {_name(neighbours, after)}")
-    return Removal(
-        ChannelAffine(scale, shift), "its statistics fixed, as a scale and a shift: no layer beside it can take them up"
-    )
+    affine = ChannelAffine(scale, shift)
+    if x is not None:
+        _check(name, _outputs([norm], x), _outputs([affine], x))
+    return Removal(affine, "its statistics fixed, as a scale and a shift: no layer beside it can take them up")
 
 
-def _is_fresh(norm: _BatchNorm) -> bool:
-    """Whether a norm has not seen a batch; some set its scale to zero at the end of residual blocks."""
+def is_folded(norm: nn.Module) -> bool:
+    """Whether a norm can go without a change of the outputs in evaluation: a batch norm that has seen a batch.
+
+    Some networks set the scale of a fresh one to zero at the end of residual blocks.
+    """
+    if not is_batch_norm(norm) or norm.running_mean is None:
+        return False
     mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
-    return not norm.num_batches_tracked and not mean.any() and bool((variance == 1).all())
+    return mean.is_meta or bool(norm.num_batches_tracked) or bool(mean.any()) or not bool((variance == 1).all())
+
+
+@torch.no_grad()
+def _outputs(layers: list[nn.Module], x: Tensor) -> Tensor:
+    """The output of some layers in evaluation mode, one after the other, without their hooks."""
+    for layer in layers:
+        with evaluating(layer):
+            x = layer.forward(x)
+    return x
+
+
+def _check(name: str, expected: Tensor | None, found: Tensor | None) -> None:
+    if expected is None or found is None:
+        return
+    different = difference([expected], [found], 1e-2)
+    if different:
+        raise RuntimeError(
+            f"model: without its batch norm {name} the layers there do not compute the same on the example: "
+            f"{different}; leave it out by remove_norm=lambda name, module: name != {name!r}"
+        )
 
 
 @torch.no_grad()
@@ -150,10 +186,15 @@ def _with_bias(layer: nn.Module) -> str:
     """Gives a layer a bias, which the norm after it made unnecessary, and returns a note."""
     if getattr(layer, "bias", None) is not None:
         return ""
+    add_bias(layer)
+    return "; the layer before it has a bias now"
+
+
+def add_bias(layer: nn.Module) -> None:
+    """Gives a linear or convolution layer a bias of zeros."""
     outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
     weight = cast(Tensor, layer.weight)
     layer.bias = nn.Parameter(weight.new_zeros(cast(int, outputs)), requires_grad=weight.requires_grad)
-    return "; the layer before it has a bias now"
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bipolar._tools.restoring import restored
 
 
 class ExportError(RuntimeError):
-    """A model was exported, but computes something else in onnxruntime."""
+    """A model cannot be exported, or computes something else in onnxruntime."""
 
 
 def export_onnx(
@@ -28,6 +28,7 @@ def export_onnx(
     path: str | Path,
     *,
     tolerance: float = 1e-4,
+    dynamic: Collection[int] | Mapping[str, Collection[int]] | None = None,
     **options: Any,
 ) -> Path:
     """Folds a model, exports it to an ONNX file, and makes sure that onnxruntime computes the same.
@@ -37,10 +38,13 @@ def export_onnx(
 
     Args:
         model: any module; it is exported as it runs in evaluation mode
-        example: an input, as for :func:`~bipolar.lsuv_`; its first dimension is exported as a dynamic one where the
-            model allows it
+        example: an input, as for :func:`~bipolar.lsuv_`. A model of the transformers library that keeps a cache needs
+            ``use_cache=False`` in it
         path: the file to write; it appears, or is replaced, only if the check has passed
         tolerance: by how much the outputs may differ, as a share of the largest. Default: 1e-4
+        dynamic: the dimensions of the inputs that may have another size in later calls: ``(0, 1)`` of every tensor, the
+            batch and the length of sequences, or ``{"input_ids": (0, 1)}`` of arguments by name. Default: the first of
+            every tensor, where the model allows it
         **options: for :func:`torch.onnx.export`, such as ``opset_version``
 
     Returns:
@@ -61,18 +65,20 @@ def export_onnx(
     path = Path(path)
     folded = fold(unwrapped(model), example)
     args, kwargs = arguments_of(example)
+    given = inspect.signature(folded.forward).bind(*args, **kwargs).arguments
     with restored(folded), torch.no_grad():
         folded.eval()
-        expected = list(tensors_in_objects(folded(*args, **kwargs)))
-        defaults: dict[str, Any] = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic(folded, args, kwargs)}
-        with _quiet("torch.onnx._internal.exporter._registration"):  # it warns that torchvision is missing
-            program: Any = torch.onnx.export(folded, args, kwargs=kwargs, **defaults | options)
+        output = folded(*args, **kwargs)
+        _refuse_caches(output)
+        expected = list(tensors_in_objects(output))
+        defaults = {"dynamo": True, "verbose": False, "dynamic_shapes": _dynamic_shapes(given, dynamic)}
+        program = _exported(folded, args, kwargs, defaults | options)
     with replacing(path) as temporary:
         program.save(temporary)
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
         names = [node.name for node in session.get_inputs()]
-        given = (t.detach().cpu().numpy() for t in tensors_in(example))
-        outputs = session.run(None, dict(zip(names, given, strict=True)))
+        by_name = given if set(names) <= set(given) else dict(zip(names, tensors_in(example), strict=False))
+        outputs = session.run(None, {name: by_name[name].detach().cpu().numpy() for name in names})
         found = difference(expected, [torch.from_numpy(output) for output in outputs], tolerance)
         if found:
             raise ExportError(
@@ -94,10 +100,44 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _dynamic(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Dynamic shapes: the first dimension of every tensor, where the exporter finds that it can vary."""
-    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    return {
-        name: {0: torch.export.Dim.AUTO} if isinstance(value, Tensor) and value.ndim else None
-        for name, value in bound.items()
-    }
+def _refuse_caches(output: Any) -> None:
+    """Refuses keys and values that a model of the transformers library gives out for the next call."""
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    for value in values:
+        if "Cache" in type(value).__name__:
+            raise ExportError(
+                f"model: it gives out a {type(value).__name__}, which torch cannot export: add use_cache=False to the "
+                "example, as in {'input_ids': ..., 'use_cache': False}"
+            )
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    try:
+        with _quiet("torch.onnx._internal.exporter._registration"):  # it warns that torchvision is missing
+            return torch.onnx.export(model, args, kwargs=kwargs, **options)
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].split(". ")[0]
+        fixed = any(word in reason for word in ("onstraint", "pecializ", "ranges"))
+        hint = "; dynamic names a dimension whose size the model fixes" if fixed else ""
+        raise ExportError(f"model: torch cannot export {type(model).__name__}: {reason}{hint}") from error
+
+
+def _dynamic_shapes(
+    given: Mapping[str, Any], dynamic: Collection[int] | Mapping[str, Collection[int]] | None
+) -> dict[str, Any]:
+    """The dimensions that may vary: those that are asked for, or the first where the exporter finds that it can."""
+    if isinstance(dynamic, Mapping) and not dynamic.keys() <= given.keys():
+        unknown = ", ".join(sorted(dynamic.keys() - given.keys()))
+        raise ValueError(f"dynamic: the example has no argument {unknown}; it has {', '.join(given)}")
+    kind = torch.export.Dim.AUTO if dynamic is None else torch.export.Dim.DYNAMIC
+    wanted = (0,) if dynamic is None else dynamic
+    shapes: dict[str, Any] = {}
+    for name, value in given.items():
+        dims = wanted.get(name, ()) if isinstance(wanted, Mapping) else wanted
+        shapes[name] = None
+        if isinstance(value, Tensor):
+            shapes[name] = {dim % value.ndim: kind for dim in dims if -value.ndim <= dim < value.ndim}
+    return shapes

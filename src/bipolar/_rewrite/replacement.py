@@ -29,11 +29,14 @@ def copied(model: nn.Module) -> nn.Module:
 def replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     """The model with one module in place of another, wherever it occurs; the new one gets the hooks of the old."""
     new.train(old.training)
+    holds_old = any(module is old for module in new.modules())
     for name in _HOOKS:
         getattr(new, name).update(getattr(old, name))
+        if holds_old:
+            getattr(old, name).clear()
     if old is model:
         return new
-    for parent in model.modules():
+    for parent in list(model.modules()):  # not those of the new one, which may hold the old
         for name, child in parent._modules.items():
             if child is old:
                 parent._modules[name] = new

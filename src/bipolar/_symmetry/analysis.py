@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bipolar._activations.patterns import Pattern, check_pattern, signs
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.example import example_for
-from bipolar._symmetry.own_graph import UntraceableError, check_replaceable
+from bipolar._symmetry.own_source import NotReplaceableError, find_call
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.report import SymmetryReport, SymmetryRow
 from bipolar._symmetry.rules.modules import rule_of
@@ -147,8 +147,8 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) ->
     if site.number is not None:
         owner = recording.model.get_submodule(site.owner)
         try:
-            check_replaceable(owner, recording.arguments[site.owner], recording.count(site.owner), [recognised])
-        except UntraceableError as error:
+            find_call(owner, recording.places[site.owner][site.number], recognised)
+        except NotReplaceableError as error:
             return str(error)
     if recognised.channels is None and channel_dim(calls) is None:
         return "the dimension of its channels is not known"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.recognition import RecognisedActivation
+from bipolar._symmetry.own_source import Place
 from bipolar._symmetry.solver import PLUS, Constraints
 
 #: The signs of a tensor: unknowns that broadcast to its shape. The signs of a weight are a product of two such factors.
@@ -37,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """The place of an activation: a module that is one, or the n-th call of one in the forward of another module."""
+    """The place of an activation: a module that is one, or the n-th place in another module's code that calls one."""
 
     owner: str
     number: int | None = None
@@ -71,6 +72,8 @@ class Recording:
         self.obstacles: list[tuple[int, str]] = []
         #: The arguments of every call of each module, by the module's name.
         self.arguments: dict[str, list[Arguments]] = defaultdict(list)
+        #: The places in each module's source that call activations, by the module's name, in the order of sites.
+        self.places: dict[str, list[Place | None]] = defaultdict(list)
         self.weights: dict[Tensor, Tag] = {}
         self.notes: list[str] = []
         #: The address of each tensor's memory; and the addresses of the example's.
@@ -234,9 +237,13 @@ class Recording:
             for call in self.activations
         ]
 
-    def count(self, owner: str) -> int:
-        """The number of activations that a module calls as functions in its forward."""
-        return 1 + max((call.site.number or 0 for call in self.activations if call.site.owner == owner), default=-1)
+    def site_of(self, owner: str, place: Place | None) -> Site:
+        """The site of a call at a place in the source of a module; a place that is not known is one of its own."""
+        places = self.places[owner]
+        if place is None or place not in places:
+            places.append(place)
+            return Site(owner, len(places) - 1)
+        return Site(owner, places.index(place))
 
 
 def _key(tensor: Tensor) -> Key:

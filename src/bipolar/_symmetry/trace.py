@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from bipolar._activations.catalogue import of_function
 from bipolar._activations.recognition import recognise_call, recognise_module
 from bipolar._init.follow import is_metadata
+from bipolar._symmetry.own_source import place_of_call
 from bipolar._symmetry.recording import ActivationCall, Arguments, Recording, Site
 from bipolar._symmetry.rules.modules import rule_of
 from bipolar._symmetry.rules.refusal import refuse
@@ -206,7 +207,7 @@ class _Tracer(TorchFunctionMode):
                 recording.give(t, recording.created(t))
         elif recognised is not None and recording.before:
             unknowns = next(iter(recording.before.values()))
-            site = Site(frame.name, len(frame.activations))
+            site = recording.site_of(frame.name, place_of_call(call.function, __file__))
             frame.activations.append(recording.add_activation(site, recognised, unknowns, floats[0].shape))
             recording.give(floats[0], unknowns)
         else:

@@ -76,7 +76,7 @@ def recurrent(norm: bool) -> Twins:
     plain = bipolar.fold(model, strict=True)
     if norm:
         for network in (model, plain):
-            network.decoder = nn.Sequential(nn.LayerNorm(16), cast(nn.Module, network.decoder)).double()
+            network.add_module("decoder", nn.Sequential(nn.LayerNorm(16), network.decoder).double())
     text = torch.randint(20, (8, 13, 8), generator=torch.Generator().manual_seed(SEED))
 
     def loss(network: nn.Module, step: int) -> Tensor:
