@@ -41,6 +41,7 @@ def test_a_run(tmp_path: Path) -> None:
     (tmp_path / "fox.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
     result = json.loads((run / "result.json").read_text())
     assert evaluate_text(run, "test", tmp_path)["test_bpc"] == pytest.approx(result["test_bpc"], rel=1e-5)
+    assert bipolar.load(run).generate("the ", 9)  # evaluation has written the model as this version does
     assert (
         bipolar.models.CharRNN(28, 8, 4).state_dict().keys()
         == torch.load(run / "checkpoints/best.pt", weights_only=True)["model"].keys()

@@ -18,6 +18,7 @@ from bipolar.lab.training.flags import ACTIVATIONS
 from bipolar.lab.training.guard import Guard
 from tests.helpers.interruptions import ask_to_stop, interrupt_at
 from tests.helpers.paths import ROOT
+from tests.helpers.readme import needs_runs, python_examples
 
 
 def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +170,7 @@ def test_a_missing_extra_is_named(missing: str, command: list[str]) -> None:
 def test_the_commands_of_the_readme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As written, but for a shorter training."""
+    """As written, but for a shorter training; and the examples in Python on what they leave."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = [part for part in readme.split("```")[1::2] if "bipolar train" in part]
     commands = [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("bipolar ")]
@@ -185,6 +186,8 @@ def test_the_commands_of_the_readme(
     assert "python-docs" in outputs[3]
     assert "status finished" in outputs[4]
     assert outputs[5].startswith("test_error ")
+    for example in filter(needs_runs, python_examples()):
+        exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
 
 
 @pytest.fixture(scope="module")

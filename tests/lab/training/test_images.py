@@ -218,6 +218,12 @@ class TestRecipe:
             train_images(replace(SMALL, out=tmp_path / "run", **options))
         assert not (tmp_path / "run").exists()
 
+    def test_a_search_that_is_refused_leaves_nothing(self, tmp_path: Path) -> None:
+        for options in ({"machine": Machine(accelerator="tpu")}, {"batch_size": 5000}):
+            with pytest.raises(UsageError):
+                train_images(replace(SMALL, out=tmp_path / "run", search=True, **options))
+            assert not (tmp_path / "run").exists()
+
 
 class TestSearch:
     def test_the_rate_is_halved_until_training_does_not_diverge(self, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bipolar.lab.training.exported import export
 from bipolar.lab.training.guard import Divergence, Guard
 from bipolar.lab.training.journal import Journal, duration
 from bipolar.lab.training.processes import agreed, restore_rng, rng_states
-from bipolar.lab.training.runs import stored
+from bipolar.lab.training.runs import length_of, stored
 from bipolar.lab.training.signals import stop_requests
 from bipolar.lab.training.task import Task
 
@@ -71,14 +71,10 @@ def _result_of(config: RunConfig) -> dict[str, Any] | None:
     """The result of a run that has ended by this configuration."""
     try:
         result: dict[str, Any] = json.loads((config.directory / "result.json").read_text(encoding="utf-8"))
-        same = _length_of(stored(config.directory)) == _length_of({"config": config.to_json()})
+        same = length_of(stored(config.directory)) == length_of({"config": config.to_json()})
     except (OSError, ValueError, UsageError):  # missing or damaged: the run goes on from its checkpoints
         return None
     return result if same and isinstance(result, dict) else None
-
-
-def _length_of(values: dict[str, Any]) -> tuple[int, int | None]:
-    return values["config"]["max_epochs"], values["config"]["max_steps"]
 
 
 class _Loop:
@@ -116,7 +112,7 @@ class _Loop:
     def _extended(self, values: dict[str, Any]) -> str | None:
         """If the run becomes longer, notes that in the ``values`` of its ``config.json``; returns a sentence on it."""
         before = stored(self.out)
-        if _length_of(before) == _length_of(values):
+        if length_of(before) == length_of(values):
             return None
         if self.total <= self.step:
             raise UsageError(

@@ -15,19 +15,19 @@ MAY_CHANGE = ("max_steps", "max_epochs", "machine")
 PRECISION = "precision"
 
 
-def stored(run: Path) -> dict[str, Any]:
+def stored(run: str | Path) -> dict[str, Any]:
     """The ``config.json`` of a run."""
     try:
-        values: dict[str, Any] = json.loads((run / "config.json").read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads((Path(run) / "config.json").read_text(encoding="utf-8"))
         values["config"], values["task"]  # every run has both
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{run}: not the directory of a run ({error})") from None
     return values
 
 
-def load_config(kind: type[Config], run: Path, data_dir: Path | None = None) -> Config:
+def load_config(kind: type[Config], run: str | Path, data_dir: Path | None = None) -> Config:
     """The configuration of a run; its data are in ``data_dir``, else where they were, if they still are."""
-    values = stored(run)
+    run, values = Path(run), stored(run)
     if values["task"] != kind.task:
         raise UsageError(f"{run}: a run of {values['task']}, not of {kind.task}")
     try:
@@ -38,6 +38,11 @@ def load_config(kind: type[Config], run: Path, data_dir: Path | None = None) -> 
     if data_dir is None and isinstance(before, str) and Path(before).is_dir():
         data_dir = Path(before)
     return dataclasses.replace(config, out=run, data_dir=data_dir)
+
+
+def length_of(values: dict[str, Any]) -> tuple[int, int | None]:
+    """The length of a run, from its ``config.json``: epochs and steps at most."""
+    return values["config"]["max_epochs"], values["config"]["max_steps"]
 
 
 def prepared(config: Config) -> Config:

@@ -25,11 +25,11 @@ def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
     return train(config, task, show=show, **task.about)
 
 
-def evaluate_images(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
+def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
     """The metrics of a run's last model on a split."""
     if split not in ("train", "test"):
         raise UsageError(f"--split {split}: expected one of train, test")
-    run = found_in(run)
+    run = found_in(Path(run))
     config = load_config(ImageConfig, run, data_dir)
     if config.search:
         raise UsageError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")

@@ -15,7 +15,7 @@ from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.task import image_task
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.processes import is_chief
-from bipolar.lab.training.runs import prepared, stored
+from bipolar.lab.training.runs import length_of, prepared, stored
 from bipolar.models._load import OF_RUN
 
 #: How often a search halves the rate before it gives up.
@@ -29,13 +29,11 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
     """
     out = config.directory
     if (out / "config.json").exists():
-        if (
-            stored(out)["config"]["max_steps"] != config.max_steps
-            or stored(out)["config"]["max_epochs"] != config.length.max_epochs
-        ):
+        if length_of(stored(out)) != length_of(described(config)):
             raise UsageError(f"{out}: a search; its runs become longer one by one, with --resume {out / 'lr-...'}")
     elif is_chief():
-        image_task(config)  # which may refuse the configuration: nothing has been written yet
+        image_task(config)  # both may refuse the configuration, before anything is written
+        config.machine.fabric()
         write_json(out / "config.json", {**described(config), **provenance()})
     attempts: list[dict[str, Any]] = []
     result: dict[str, Any] = {}

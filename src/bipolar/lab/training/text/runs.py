@@ -25,10 +25,11 @@ def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
 
 
-def evaluate_text(run: Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
+def evaluate_text(run: str | Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
     """The metrics of a run's best model on a split."""
     if split not in SPLITS:
         raise UsageError(f"--split {split}: expected one of {', '.join(SPLITS)}")
+    run = Path(run)
     task = _task_of_run(load_config(TextConfig, run, data_dir))
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())

@@ -1,0 +1,52 @@
+"""The types that users' type checkers see."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import bipolar
+from tests.helpers.paths import ROOT
+from tests.helpers.readme import python_examples
+
+#: One mistake in each of the last lines, which a checker cannot see if a name has no type.
+NAMES = """
+import bipolar
+from bipolar.lab.training.text import TextConfig
+
+text: str = bipolar.load("run", bipolar.models.CharRNN).generate("a", 1)
+wrong: int = bipolar.models.CharRNN("ab")
+wrong = bipolar.BReLU()
+wrong = bipolar.functional.brelu
+wrong = bipolar.load("run", bipolar.models.WideResNet)
+wrong = TextConfig()
+bipolar.nothing
+"""
+
+
+@pytest.mark.xfail(
+    inspect.signature(bipolar.convert).return_annotation is nn.Module,
+    reason="to a type checker, convert gives back any module, not one of the model's class",
+)
+def test_the_examples_of_the_readme_and_the_public_names(tmp_path: Path) -> None:
+    """In one process of mypy, with the cache that checking the project leaves."""
+    files = {f"example_{number}.py": example for number, example in enumerate(python_examples())}
+    assert len(files) >= 2
+    for name, content in (files | {"names.py": NAMES}).items():
+        (tmp_path / name).write_text(content)
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", *sorted(map(str, tmp_path.glob("*.py")))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"MYPYPATH": str(ROOT / "src")},
+    )
+    assert result.stderr == ""
+    errors = [line.split(": error: ")[0] for line in result.stdout.splitlines() if ": error: " in line]
+    last = len(NAMES.splitlines())
+    # by their names alone: from its cache, mypy gives the path that a file had before
+    assert [Path(error).name for error in errors] == [f"names.py:{line}" for line in range(last - 5, last + 1)]
