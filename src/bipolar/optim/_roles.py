@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import ParametrizationList
 
-from bipolar._rewrite.norms import NORMS
+from bipolar._rewrite.norm_recognition import NORMS
 from bipolar._tools.calling import unwrapped
 from bipolar.optim._orthogonal import is_matrix
 
