@@ -36,7 +36,8 @@ class Muon(Optimizer):
     Unlike :class:`torch.optim.Muon` it takes convolutions, computes in single precision, handles all matrices of one
     shape in one product, and takes care of the other parameters too. What is a matrix is decided by its shape: at least
     two rows and two columns. An embedding and a last layer are matrices by shape, but do better with Adam: for a model,
-    use :func:`bipolar.optim.groups`. Gates that lie in one weight, as in ``nn.LSTM``, count as one matrix.
+    use :func:`bipolar.optim.groups`. Gates that lie in one weight, as in ``nn.LSTM``, count as one matrix; the rows are
+    always the first dimension, which for a transposed convolution are its inputs.
 
     With distributed data parallel, each process computes the same step from the same gradients. ``torch.compile`` takes
     its ``step``; where a scheduler changes the rates, give both as tensors, else every new rate compiles anew.
