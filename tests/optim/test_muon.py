@@ -156,13 +156,24 @@ def _tensors(given: Any) -> list[Tensor]:
 
 
 def test_a_group_keeps_its_own_options() -> None:
-    model = small_model()
-    optimizer = Muon([{"params": model[0].parameters(), "lr": 0.3}, {"params": model[7].parameters()}], 0.1)
-    assert [(g["method"], g["lr"]) for g in optimizer.param_groups] == [
-        ("muon", 0.3),
-        ("adam", 0.3),
-        ("muon", 0.1),
-        ("adam", 2e-3),
+    layers = [nn.Linear(3, 3) for _ in range(4)]
+    optimizer = Muon(
+        [
+            {"params": layers[0].parameters(), "lr": 0.3, "weight_decay": 0.01},
+            {"params": layers[1].parameters(), "adam_lr": 0.4, "adam_weight_decay": 0.02},
+            {"params": layers[2].weight, "method": "adam", "lr": 0.5},
+            {"params": layers[3].parameters()},
+        ],
+        lr=0.1,
+    )
+    assert [(g["method"], g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [
+        ("muon", 0.3, 0.01),
+        ("adam", 2e-3, 0.0),
+        ("muon", 0.1, 0.0),
+        ("adam", 0.4, 0.02),
+        ("adam", 0.5, 0.0),
+        ("muon", 0.1, 0.0),
+        ("adam", 2e-3, 0.0),
     ]
 
 

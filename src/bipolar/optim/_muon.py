@@ -12,6 +12,9 @@ from bipolar.optim._orthogonal import as_matrix, is_matrix, orthogonalised
 
 Method: TypeAlias = Literal["muon", "adam"]
 
+#: Options of Adam that go by another name where those of Muon stand beside them.
+_ADAM_NAMES = {"adam_lr": "lr", "adam_weight_decay": "weight_decay"}
+
 
 class Muon(Optimizer):
     r"""Muon for matrices and convolutions, AdamW for everything else.
@@ -33,13 +36,16 @@ class Muon(Optimizer):
     Unlike :class:`torch.optim.Muon` it takes convolutions, computes in single precision, handles all matrices of one
     shape in one product, and takes care of the other parameters too. What is a matrix is decided by its shape: at least
     two rows and two columns. An embedding and a last layer are matrices by shape, but do better with Adam: for a model,
-    use :func:`bipolar.optim.groups`. Gates that lie in one weight, as in ``nn.LSTM``, count as one matrix.
+    use :func:`bipolar.optim.groups`. Gates that lie in one weight, as in ``nn.LSTM``, count as one matrix; the rows are
+    always the first dimension, which for a transposed convolution are its inputs.
 
-    With distributed data parallel, each process computes the same step from the same gradients.
+    With distributed data parallel, each process computes the same step from the same gradients. ``torch.compile`` takes
+    its ``step``; where a scheduler changes the rates, give both as tensors, else every new rate compiles anew.
 
     Args:
         params: parameters, named parameters or groups, as for any optimiser of torch. A group with
-            ``"method": "muon"`` or ``"adam"`` is taken as a whole, any other is split by shape into two
+            ``"method": "muon"`` or ``"adam"`` is taken as a whole, with ``"lr"`` its rate; any other is split by shape
+            into two, with ``"lr"`` and ``"adam_lr"``
         lr: the rate of matrices. Default: 0.02
         momentum: :math:`\mu`. Default: 0.95
         nesterov: whether the momentum looks ahead. Default: ``True``
@@ -94,23 +100,29 @@ class Muon(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, with the options that it does not give; without a ``"method"``, it is split by shape."""
-        if "method" in param_group:
-            method = param_group["method"]
-            if method not in ("muon", "adam"):
-                raise ValueError(f"method: expected 'muon' or 'adam', got {method!r}")
-            group = self._own[method] | param_group
-            _check_options(group)
-            given = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
-            if method == "muon":
-                _check_matrices(given)
-            super().add_param_group(group | {"params": given})
-            return
         given = param_group["params"]
         given = [given] if isinstance(given, Tensor) else list(given)
-        for method in ("muon", "adam"):
-            part = [p for p in given if is_matrix(_tensor(p)) == (method == "muon")]
-            if part or (not given and method == "adam"):
-                self.add_param_group(param_group | {"params": part, "method": method})
+        if "method" not in param_group:
+            options = {name: value for name, value in param_group.items() if name not in _ADAM_NAMES}
+            matrices = [p for p in given if is_matrix(_tensor(p))]
+            if matrices:
+                self.add_param_group(options | {"params": matrices, "method": "muon"})
+            rest = [p for p in given if not is_matrix(_tensor(p))]
+            if rest or not given:
+                for name, own in _ADAM_NAMES.items():
+                    options.pop(own, None)
+                    if name in param_group:
+                        options[own] = param_group[name]
+                self.add_param_group(options | {"params": rest, "method": "adam"})
+            return
+        method = param_group["method"]
+        if method not in ("muon", "adam"):
+            raise ValueError(f"method: expected 'muon' or 'adam', got {method!r}")
+        group = self._own[method] | param_group | {"params": given}
+        _check_options(group)
+        if method == "muon":
+            _check_matrices(given)
+        super().add_param_group(group)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_own": self._own}

@@ -45,6 +45,7 @@ def recommended(
         >>> len(pinned.pinned)
         9
     """
+    # The defaults are those at which CIFAR-10 was learned best; they go together.
     optimizer = Muon(groups(model, last=last), lr, momentum=0.9, adam_lr=adam_lr)
     parts = parts_of(model, last)
     recurrent = {part.name for part in parts if any(isinstance(owner, RECURRENT) for owner in part.owners)}
