@@ -3,7 +3,7 @@
 All work is on whole tensors of unknowns, in time that grows with their number: a model may have one for each weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,20 +13,20 @@ from torch import Tensor
 PLUS = 0
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Edges:
-    """Pairs of equal unknowns, of shape (2, n), and the node that equates each."""
+    """Pairs of equal unknowns, of shape (2, n), and the node that equates each, or all of them."""
 
     pairs: Tensor
     nodes: Tensor
 
-    @classmethod
-    def joined(cls, parts: "Sequence[Edges]") -> "Edges":
-        none = cls(torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-        return cls(torch.cat([p.pairs for p in (none, *parts)], 1), torch.cat([p.nodes for p in (none, *parts)]))
+    def inside(self, label: Tensor, chosen: int) -> "Edges":
+        """The pairs within a class."""
+        inside = label[self.pairs[0]] == chosen
+        return Edges(self.pairs[:, inside], self.nodes.expand(len(inside))[inside])
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Products:
     """Triples of unknowns whose product is +1, of shape (3, n), and the node of each."""
 
@@ -46,38 +46,39 @@ class Products:
 class Classes:
     """The classes of equal unknowns, each named by its smallest, and the classes that have to be +1.
 
-    ``label`` and ``fixed`` go by unknowns. ``derived`` are the equalities that products brought about, ``implied`` the
-    unknowns that they fixed, with the node of each. ``products`` are the products that still say something, each of
+    ``label`` and ``fixed`` go by unknowns. ``edges`` grow by the equalities that products bring about; ``implied`` are
+    the unknowns that products fix, with the node of each. ``products`` are those that still say something, each of
     three different classes.
     """
 
     label: Tensor
     fixed: Tensor
-    edges: Edges
+    edges: list[Edges]
     products: Products
-    derived: list[Edges] = field(default_factory=list)
     implied: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, count: int, edges: Edges, products: Products) -> "Classes":
-        label = merged(torch.arange(count), edges.pairs)
+    def of(cls, count: int, edges: Sequence[Edges], products: Products) -> "Classes":
+        label = torch.arange(count)
+        if edges:
+            label = merged(label, torch.cat([some.pairs for some in edges], 1))
         fixed = torch.zeros(count, dtype=torch.bool)
         fixed[PLUS] = True
-        return cls(label, fixed, edges, products)
+        return cls(label, fixed, list(edges), products)
 
     def fix(self, unknowns: Tensor) -> None:
         """Requires +1, and follows what this means for products."""
         self.fixed[self.label[unknowns]] = True
         self._close()
 
-    def is_fixed(self, unknowns: Tensor) -> Tensor:
-        return self.fixed[self.label[unknowns]]
-
     def edges_in(self, label: int) -> Edges:
         """The equalities within a class."""
-        everything = Edges.joined([self.edges, *self.derived])
-        inside = self.label[everything.pairs[0]] == label
-        return Edges(everything.pairs[:, inside], everything.nodes[inside])
+        parts = [some.inside(self.label, label) for some in self.edges]
+        none = torch.empty(0, dtype=torch.int64)
+        return Edges(
+            torch.cat([none.expand(2, 0), *(part.pairs for part in parts)], 1),
+            torch.cat([none, *(part.nodes for part in parts)]),
+        )
 
     def _close(self) -> None:
         """Draws conclusions from products until there is none left to draw.
@@ -90,48 +91,36 @@ class Classes:
             labels, order = labels.masked_fill(self.fixed[labels], PLUS).sort(0)
             unknowns, nodes = self.products.triples.gather(0, order), self.products.nodes
             small, middle, large = labels
-            equal = [(small == PLUS) & (middle != large) & (middle != PLUS)]
-            pairs = [unknowns[1:, equal[0]]]
-            at = [nodes[equal[0]]]
-            one = [(small == PLUS) & (middle == PLUS) & (large != PLUS), (small == middle) & (small != PLUS)]
-            fixes = [unknowns[2, one[0]], unknowns[2, one[1]]]
-            one.append((middle == large) & (small != PLUS) & (small != middle))
-            fixes.append(unknowns[0, one[2]])
-            open_ = (small != PLUS) & (small != middle) & (middle != large)
-            for kept in ((0, 1), (0, 2), (1, 2)):
-                shared, where = _same_third(labels[:, open_], unknowns[:, open_], kept)
-                pairs.append(shared)
-                at.append(nodes[open_][where])
-            self.products = self.products.chosen(open_)
-            new = Edges(torch.cat(pairs, 1), torch.cat(at))
-            fresh = torch.cat(fixes)
-            if not new.nodes.numel() and not fresh.numel():
+            alone = (middle == PLUS) & (large != PLUS) | (small == middle) & (small != PLUS)
+            first = (middle == large) & (small != PLUS) & (small != middle)
+            implied = torch.cat([unknowns[2, alone], unknowns[0, first]])
+            two = (small == PLUS) & (middle != PLUS) & (middle != large)
+            three = (small != PLUS) & (small != middle) & (middle != large)
+            found = [Edges(unknowns[1:, two], nodes[two])]
+            self.products = Products(unknowns[:, three], nodes[three])
+            found += [_same_third(labels[:, three], self.products, third) for third in range(3)]
+            new = Edges(torch.cat([e.pairs for e in found], 1), torch.cat([e.nodes for e in found]))
+            if not new.nodes.numel() and not implied.numel():
                 return
-            if fresh.numel():
-                self.implied.append((fresh, torch.cat([nodes[mask] for mask in one])))
-                self.fixed[self.label[fresh]] = True
-            if new.nodes.numel():
-                self.derived.append(new)
-                before = self.label
-                self.label = merged(before, new.pairs)
-                self.fixed[self.label[before[self.fixed.nonzero()[:, 0]]]] = True
+            self.implied.append((implied, torch.cat([nodes[alone], nodes[first]])))
+            self.fixed[self.label[implied]] = True
+            self.edges.append(new)
+            self.label = merged(self.label, new.pairs)
+            self.fixed[self.label[self.fixed.nonzero()[:, 0]]] = True
 
 
-def _same_third(labels: Tensor, unknowns: Tensor, kept: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Pairs of third factors, in different classes, of products whose other two classes are the same; and where."""
-    third = 3 - sum(kept)
-    first, inverse = _numbered(labels[kept[0]] * (int(labels.max()) + 1 if labels.numel() else 1) + labels[kept[1]])
-    a, b = unknowns[third, first[inverse]], unknowns[third]
-    differ = (labels[third, first[inverse]] != labels[third]).nonzero()[:, 0]
-    return torch.stack([a[differ], b[differ]]), differ
-
-
-def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """For different keys the place of one of each; and for each key the number of its kind."""
-    different, inverse = keys.unique(return_inverse=True)
+def _same_third(labels: Tensor, products: Products, third: int) -> Edges:
+    """Pairs of third factors, in different classes, of products whose other two classes are the same."""
+    if not labels.numel():
+        return Edges(labels[:2], products.nodes)
+    one, other = (labels[place] for place in range(3) if place != third)
+    different, kind = (one * (other.max() + 1) + other).unique(return_inverse=True)
     first = torch.empty(len(different), dtype=torch.int64)
-    first[inverse] = torch.arange(len(keys))
-    return first, inverse
+    first[kind] = torch.arange(len(kind))
+    first = first[kind]
+    differ = labels[third, first] != labels[third]
+    pairs = torch.stack([products.triples[third, first], products.triples[third]])
+    return Edges(pairs[:, differ], products.nodes[differ])
 
 
 def merged(label: Tensor, pairs: Tensor) -> Tensor:
@@ -152,19 +141,19 @@ def merged(label: Tensor, pairs: Tensor) -> Tensor:
         a, b = label[a], label[b]
 
 
-def nearest(edges: Edges, start: int, targets: Tensor) -> tuple[int, int] | None:
-    """The target that is nearest to an unknown by edges, and the node of the last edge; None without any.
+def nearest(edges: Edges, start: int, targets: Callable[[Tensor], Tensor]) -> tuple[int, int | None] | None:
+    """The target that is nearest to an unknown by edges, and the node of the last edge; None without a target.
 
-    ``targets`` is true for unknowns that are one.
+    ``targets`` tells which of some unknowns are targets.
     """
     ids, places = torch.cat([edges.pairs.flatten(), torch.tensor([start])]).unique(return_inverse=True)
-    if bool(targets[start]):
-        return start, -1
+    wanted = targets(ids)
+    if bool(wanted[places[-1]]):
+        return start, None
     a, b = places[:-1].view(2, -1)
     a, b, nodes = torch.cat([a, b]), torch.cat([b, a]), edges.nodes.repeat(2)
     seen = torch.zeros(len(ids), dtype=torch.bool)
     seen[places[-1]] = True
-    wanted = targets[ids]
     while True:
         reached = (seen[a] & ~seen[b]).nonzero()[:, 0]
         if not reached.numel():

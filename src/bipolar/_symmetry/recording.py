@@ -1,7 +1,7 @@
 """Record of a forward pass: the calls that ran, the signs of their tensors, and the constraints on these signs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -13,6 +13,8 @@ from bipolar._symmetry.solver import PLUS, Constraints
 
 #: The signs of a tensor: unknowns that broadcast to its shape. The signs of a weight are a product of two such factors.
 Tag: TypeAlias = tuple[Tensor, ...]
+#: Moves values, or the unknowns in their place, to a tensor of another shape.
+Move: TypeAlias = Callable[[Tensor], Tensor]
 #: A tensor at one moment: its id, and its version, which counts changes in place.
 Key: TypeAlias = tuple[int, int]
 #: The positional and the keyword arguments of a call.
@@ -87,6 +89,8 @@ class Recording:
         self.flips_states = False
         self._inputs: set[int] = set()
         self._tags: dict[int, tuple[Tensor, int, Tag]] = {}
+        #: Tensors made of one weight, each with its version, the weight, and the function that moved its values.
+        self._weights_made: dict[int, tuple[Tensor, int, Tensor, Move]] = {}
         self._derived: dict[int, Tensor] = {}
         self._indices: dict[int, Tensor] = {}
         self._alive: list[Tensor] = []  # or their ids would be used again
@@ -131,10 +135,14 @@ class Recording:
         """Whether a tensor is a parameter or buffer of the model."""
         return isinstance(tensor, Tensor) and tensor in self._own
 
-    def is_product(self, tensor: Tensor) -> bool:
-        """Whether the signs of a tensor, such as a transposed weight, are a product of factors."""
+    def is_weight(self, tensor: object) -> bool:
+        """Whether a tensor is a parameter or buffer of the model, or made of just one, value by value."""
         known = self._tags.get(id(tensor))
-        return known is not None and len(known[2]) > 1
+        return self.is_own(tensor) or id(tensor) in self._weights_made or (known is not None and len(known[2]) > 1)
+
+    def is_trained(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter, or made of one, and not of a buffer."""
+        return isinstance(self._origin(tensor)[0], nn.Parameter)
 
     def is_derived(self, tensor: object) -> bool:
         """Whether a tensor holds integers or truth values that depend on the values of a signal."""
@@ -158,6 +166,25 @@ class Recording:
         """Sets the signs of an output."""
         self._tags[id(output)] = (output, _key(output)[1], tag)
 
+    def give_same(self, output: Tensor, source: Tensor, move: Move | None = None) -> None:
+        """Gives an output the signs of one tensor, moved; those of a weight are still open until its use shows them."""
+        if self.is_product(source) and move is None:
+            return self.give(output, *self._tags[id(source)][2])
+        if not self.is_weight(source) or self.is_product(source):
+            unknowns = self.of(source)
+            return self.give(output, unknowns if move is None else move(unknowns))
+        version = _key(output)[1]
+        if output is not source:
+            self._weights_made[id(output)] = (output, version, source, move or _unmoved)
+        elif id(source) in self._weights_made:  # changed in place
+            self._weights_made[id(source)] = (source, version, *self._weights_made[id(source)][2:])
+        return None
+
+    def is_product(self, tensor: Tensor) -> bool:
+        """Whether the signs of a tensor, such as a transposed weight, are a product of factors."""
+        known = self._tags.get(id(tensor))
+        return known is not None and len(known[2]) > 1
+
     def of(self, tensor: Tensor) -> Tensor:
         """The unknowns of a tensor; a parameter has one for each element."""
         if id(tensor) in self.before:
@@ -172,6 +199,9 @@ class Recording:
 
     def _tag(self, tensor: Tensor) -> Tag:
         """The signs of a tensor that is not the model's own."""
+        made = self._weights_made.get(id(tensor))
+        if made is not None and made[1] == _key(tensor)[1]:
+            return (made[3](self.of(made[2])),)
         known = self._tags.get(id(tensor))
         if known is not None:
             if known[1] == _key(tensor)[1]:
@@ -181,10 +211,40 @@ class Recording:
 
     def weight_of(self, tensor: Tensor, factors: Callable[[], Tag]) -> Tag | None:
         """The signs of a weight as a product, made at its first use; None for a tensor that is not a parameter."""
+        made = self._weights_made.get(id(tensor))
+        while made is not None and made[1] == _key(made[0])[1] and made[3] is _unmoved:
+            tensor = made[2]
+            made = self._weights_made.get(id(tensor))
         if tensor in self._own:
             return self.weights.setdefault(tensor, factors())
         known = self._tags.get(id(tensor))
         return known[2] if known is not None and len(known[2]) == 2 else None
+
+    def uniform(self, tensor: Tensor, dims: Iterable[int]) -> Tensor:
+        """Equates the unknowns of a tensor along some dimensions, and returns them with size 1 there.
+
+        A weight that was not used before gets one unknown for each that remains, not one for each element: it may have
+        millions.
+        """
+        dims = list(dims)
+        weight, move = self._origin(tensor)
+        if weight in self._own and weight not in self.weights:
+            for dim in range(weight.ndim):
+                shape = [size if d == dim else 1 for d, size in enumerate(weight.shape)]
+                moved = move(torch.arange(weight.size(dim)).view(shape).expand(weight.shape))
+                first = _narrowed(moved, dims)
+                if first.numel() == weight.size(dim) and bool((moved == first).all()):
+                    self.weights[weight] = (self.constraints.fresh(*shape),)
+                    break
+        return self.constraints.uniform(self.of(tensor), dims, self.node)
+
+    def _origin(self, tensor: Tensor) -> tuple[Tensor, Move]:
+        """The weight that a tensor is made of, and the function that moved its values; or the tensor itself."""
+        move: Move = _unmoved
+        while id(tensor) in self._weights_made:
+            _, _, tensor, inner = self._weights_made[id(tensor)]
+            move = _composed(inner, move)
+        return tensor, move
 
     def everywhere_plus(self, tensor: Tensor) -> Tensor:
         return torch.full((1,) * tensor.ndim, PLUS)
@@ -201,6 +261,14 @@ class Recording:
         """Requires +1 for the unknowns at the present node."""
         for factor in unknowns if isinstance(unknowns, tuple) else (unknowns,):
             self.constraints.plus(factor, self.node, reason)
+
+    def keep_sign(self, weight: Tensor, reason: str) -> None:
+        """Requires +1 for all of a weight."""
+        origin = self._origin(weight)[0]
+        if origin in self._own and origin not in self.weights:
+            self.weights[origin] = (self.everywhere_plus(origin),)
+        else:
+            self.plus(self.of(weight), reason)
 
     def keeps_layout(self, output: Tensor, unknowns: Tensor, reason: str) -> None:
         """Requires +1 for an output, whose unknowns still show which dimension its channels are in."""
@@ -237,6 +305,20 @@ class Recording:
     def count(self, owner: str) -> int:
         """The number of activations that a module calls as functions in its forward."""
         return 1 + max((call.site.number or 0 for call in self.activations if call.site.owner == owner), default=-1)
+
+
+def _unmoved(unknowns: Tensor) -> Tensor:
+    return unknowns
+
+
+def _composed(inner: Move, outer: Move) -> Move:
+    return lambda unknowns: outer(inner(unknowns))
+
+
+def _narrowed(unknowns: Tensor, dims: Iterable[int]) -> Tensor:
+    for dim in dims:
+        unknowns = unknowns.narrow(dim, 0, 1)
+    return unknowns
 
 
 def _key(tensor: Tensor) -> Key:

@@ -9,6 +9,7 @@ signs of its pattern.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -77,7 +78,7 @@ class Constraints:
         self.plus(pairs[:, fixed], node, "it meets a value that comes from outside the model, with a fixed sign")
         pairs = pairs[:, ~fixed]
         if pairs.numel():
-            self._equal.append(Edges(pairs, torch.full((pairs.size(1),), node)))
+            self._equal.append(Edges(pairs, torch.tensor([node])))
 
     def multiply(self, a: Tensor, b: Tensor, product: Tensor, node: int) -> None:
         """Requires the signs of a product to be the products of its factors' signs."""
@@ -109,7 +110,7 @@ class Constraints:
 
         A unit with a wish against another unit's, or against a +1, is refused all its wishes: its unknowns are +1.
         """
-        classes = Classes.of(self.unknowns, Edges.joined(self._equal), Products.joined(self._products))
+        classes = Classes.of(self.unknowns, self._equal, Products.joined(self._products))
         classes.fix(self._known[: self.unknowns].nonzero()[:, 0])
         search = _Search(self._plus, wishes, classes)
         while True:
@@ -194,35 +195,51 @@ class _Search:
             for sign, unknown in zip(wish.signs[where], wish.unknowns[where], strict=True)
         ]
         sign, start, own = min(mine)  # of its flipped channels, if there are any
-        conflicts, against = self._opponents(sign, own)
-        found = nearest(self.classes.edges_in(torn), start, against >= 0)
+        by_unknown: dict[int, Conflict] = {}
+
+        def against(unknowns: Tensor) -> Tensor:
+            """Whether something asks for the opposite of the sign, for each of some unknowns."""
+            by_unknown.update(self._opponents(unknowns, sign, own))
+            return torch.tensor([unknown in by_unknown for unknown in unknowns.tolist()])
+
+        found = nearest(self.classes.edges_in(torn), start, against)
         if found is None:
             raise AssertionError(f"{unit}: nothing contradicts its signs")
         unknown, meeting = found
-        return replace(conflicts[int(against[unknown])], meeting=own if meeting == -1 else meeting)
+        return replace(by_unknown[unknown], meeting=own if meeting is None else meeting)
 
-    def _opponents(self, sign: int, own: int) -> tuple[list[Conflict], Tensor]:
-        """Conflicts with all that asks for the opposite of a sign; and which of them each unknown is in, or -1."""
-        conflicts: list[Conflict] = []
-        against = torch.full((len(self.classes.label),), -1)
-
-        def add(conflict: Conflict, unknowns: Tensor) -> None:
-            against[unknowns] = len(conflicts)
-            conflicts.append(conflict)
-
+    def _opponents(self, unknowns: Tensor, sign: int, own: int) -> dict[int, Conflict]:
+        """For some unknowns, in ascending order, the conflict with what asks for the opposite of a sign."""
+        found: dict[int, Conflict] = {}
         for wish in self.wishes:
             refused = self.refused.get(wish.unit)
             signs = wish.signs if refused is None else torch.ones_like(wish.signs)
-            reason = "" if refused is None else refused.reason
-            add(Conflict(wish.node, reason, wish.unit), wish.unknowns[signs != sign])
+            conflict = Conflict(wish.node, "" if refused is None else refused.reason, wish.unit)
+            found |= dict.fromkeys(_shared(unknowns, wish.unknowns[signs != sign]), conflict)
         if sign == -1:
-            add(Conflict(own, OUTSIDE), torch.tensor([PLUS]))
-            for unknowns, nodes in self.classes.implied:
+            for implied, nodes in self.classes.implied:
                 for node in nodes.unique().tolist():
-                    add(Conflict(node, "it multiplies two signals with the same signs"), unknowns[nodes == node])
-            for node, reason, unknowns in reversed(self.plus):  # the first constraint is written last, and stays
-                add(Conflict(node, reason), unknowns)
-        return conflicts, against
+                    conflict = Conflict(node, "it multiplies two signals with the same signs")
+                    found |= dict.fromkeys(_shared(unknowns, implied[nodes == node]), conflict)
+            first = self._first_plus[unknowns]
+            for place in first[first >= 0].unique().tolist():
+                node, reason, _ = self.plus[place]
+                found |= dict.fromkeys(unknowns[first == place].tolist(), Conflict(node, reason))
+            found[PLUS] = Conflict(own, OUTSIDE)
+        return found
+
+    @cached_property
+    def _first_plus(self) -> Tensor:
+        """For each unknown the place of the first constraint that requires +1; -1 without any."""
+        first = torch.full((len(self.classes.label),), -1)
+        for place in reversed(range(len(self.plus))):
+            first[self.plus[place][2]] = place
+        return first
+
+
+def _shared(unknowns: Tensor, others: Tensor) -> list[int]:
+    shared: list[int] = unknowns[torch.isin(unknowns, others)].tolist()
+    return shared
 
 
 @dataclass(frozen=True)

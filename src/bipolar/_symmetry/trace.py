@@ -192,8 +192,8 @@ class _Tracer(TorchFunctionMode):
     def _signs_before(self, call: _FunctionCall) -> dict[int, Tensor]:
         """The signs of the signals that a function takes."""
         recording = self.recording
-        signals = [t for t in call.tensors if t.is_floating_point() and not recording.is_own(t)]
-        return {id(t): recording.of(t) for t in signals if not recording.is_product(t)}
+        signals = [t for t in call.tensors if t.is_floating_point() and not recording.is_weight(t)]
+        return {id(t): recording.of(t) for t in signals}
 
     def _give_signs(self, call: _FunctionCall, output: Any) -> None:
         """Gives signs to the output of a function: it creates values, is an activation, or has a rule."""
