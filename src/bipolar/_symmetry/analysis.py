@@ -95,23 +95,17 @@ def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alte
     recording = record(model, example)
     sites = _sites_to_change(recording, goal)
     staying = _pin_hindered(recording, sites)
-    breaking = dict(recording.obstacles)
-    if breaking:
-        solution = recording.constraints.solve([])
-        node, why = recording.obstacles[0]
-        staying |= dict.fromkeys(sites, f"{recording.nodes[node]}: {why}")
-    else:
-        solution = recording.constraints.solve(
-            [
-                Wish.of(site, call.node, call.unknowns, _pattern_signs(calls, call, pattern))
-                for site, calls in sites.items()
-                if site not in staying
-                for call in calls
-            ]
-        )
-        conflicts = {site: solution.refused[site] for site in sites if site in solution.refused}
-        staying |= {site: _explanation(recording, sites, site, conflict) for site, conflict in conflicts.items()}
-        breaking = _breaking_nodes(conflicts.values())
+    solution = recording.constraints.solve(
+        [
+            Wish.of(site, call.node, call.unknowns, _pattern_signs(calls, call, pattern))
+            for site, calls in sites.items()
+            if site not in staying
+            for call in calls
+        ]
+    )
+    conflicts = {site: solution.refused[site] for site in sites if site in solution.refused}
+    staying |= {site: _explanation(recording, sites, site, conflict) for site, conflict in conflicts.items()}
+    breaking = _breaking_nodes(conflicts.values())
     changing = {site: calls for site, calls in sites.items() if site not in staying}
     return Analysis(recording, solution, pattern, changing, staying, breaking)
 
@@ -144,8 +138,10 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) ->
     """The reason why an activation cannot change, whatever the signs; empty if there is none."""
     recognised = calls[0].activation
     stacked = len(calls[0].shape) == 1
+    owner = recording.model.get_submodule(site.owner)
+    if owner in recording.frozen:
+        return recording.frozen[owner]
     if site.number is not None:
-        owner = recording.model.get_submodule(site.owner)
         try:
             check_replaceable(owner, recording.arguments[site.owner], recording.count(site.owner), [recognised])
         except UntraceableError as error:

@@ -69,8 +69,8 @@ class Recording:
         self.constraints = Constraints()
         self.nodes: list[Node] = []
         self.activations: list[ActivationCall] = []
-        #: Nodes at which the signs cannot be followed at all, with the reason.
-        self.obstacles: list[tuple[int, str]] = []
+        #: Modules that have to stay as they are, because they may do something else another time, with the reason.
+        self.frozen: dict[nn.Module, str] = {}
         #: The arguments of every call of each module, by the module's name.
         self.arguments: dict[str, list[Arguments]] = defaultdict(list)
         self.weights: dict[Tensor, Tag] = {}
@@ -91,9 +91,14 @@ class Recording:
         self._tags: dict[int, tuple[Tensor, int, Tag]] = {}
         #: Tensors made of one weight, each with its version, the weight, and the function that moved its values.
         self._weights_made: dict[int, tuple[Tensor, int, Tensor, Move]] = {}
+        #: All signs that were given, in order, each with its node; and the same by memory.
+        self._given: list[tuple[int, Tag]] = []
+        self._in_memory: dict[int, list[Tag]] = defaultdict(list)
         self._derived: dict[int, Tensor] = {}
         self._indices: dict[int, Tensor] = {}
         self._alive: list[Tensor] = []  # or their ids would be used again
+        #: Weights that keep their signs, whatever uses them later.
+        self._kept: set[Tensor] = set()
         self._own = {*model.parameters(), *model.buffers()}
 
     # Nodes
@@ -165,6 +170,9 @@ class Recording:
     def give(self, output: Any, *tag: Tensor) -> None:
         """Sets the signs of an output."""
         self._tags[id(output)] = (output, _key(output)[1], tag)
+        self._given.append((self.node, tag))
+        if output.layout == torch.strided:
+            self._in_memory[output.untyped_storage()._cdata].append(tag)
 
     def give_same(self, output: Tensor, source: Tensor, move: Move | None = None) -> None:
         """Gives an output the signs of one tensor, moved; those of a weight are still open until its use shows them."""
@@ -190,7 +198,8 @@ class Recording:
         if id(tensor) in self.before:
             return self.before[id(tensor)]
         if tensor in self._own and tensor not in self.weights:
-            self.weights[tensor] = (self.constraints.fresh(*tensor.shape),)
+            kept = tensor in self._kept
+            self.weights[tensor] = (self.everywhere_plus(tensor) if kept else self.constraints.fresh(*tensor.shape),)
         tag = self.weights[tensor] if tensor in self._own else self._tag(tensor)
         if len(tag) == 1:
             return tag[0]
@@ -206,7 +215,10 @@ class Recording:
         if known is not None:
             if known[1] == _key(tensor)[1]:
                 return known[2]
-            self.obstacles.append((self.node, "it was changed in place through a view of its memory"))
+            # What is in its memory now was written with the signs of one of the tensors there.
+            for tag in list(self._in_memory[tensor.untyped_storage()._cdata]):
+                self.plus(tag, "it was changed in place through a view of its memory")
+            self.give(tensor, self.everywhere_plus(tensor))
         return (self.everywhere_plus(tensor),)
 
     def weight_of(self, tensor: Tensor, factors: Callable[[], Tag]) -> Tag | None:
@@ -216,7 +228,12 @@ class Recording:
             tensor = made[2]
             made = self._weights_made.get(id(tensor))
         if tensor in self._own:
-            return self.weights.setdefault(tensor, factors())
+            if tensor not in self.weights:
+                tag = factors()
+                self.weights[tensor] = (
+                    tuple(torch.full_like(factor, PLUS) for factor in tag) if tensor in self._kept else tag
+                )
+            return self.weights[tensor]
         known = self._tags.get(id(tensor))
         return known[2] if known is not None and len(known[2]) == 2 else None
 
@@ -228,7 +245,7 @@ class Recording:
         """
         dims = list(dims)
         weight, move = self._origin(tensor)
-        if weight in self._own and weight not in self.weights:
+        if weight in self._own and weight not in self.weights and weight not in self._kept:
             for dim in range(weight.ndim):
                 shape = [size if d == dim else 1 for d, size in enumerate(weight.shape)]
                 moved = move(torch.arange(weight.size(dim)).view(shape).expand(weight.shape))
@@ -266,7 +283,9 @@ class Recording:
         """Requires +1 for all of a weight."""
         origin = self._origin(weight)[0]
         if origin in self._own and origin not in self.weights:
-            self.weights[origin] = (self.everywhere_plus(origin),)
+            self._kept.add(origin)
+        elif origin in self._own:
+            self.plus(self.weights[origin], reason)
         else:
             self.plus(self.of(weight), reason)
 
@@ -279,6 +298,24 @@ class Recording:
         fresh = self.constraints.fresh(*sizes)
         self.plus(fresh, reason)
         self.give(output, fresh)
+
+    def freeze(self, module: nn.Module, start: int, given: Iterable[Tensor], node: int, reason: str) -> None:
+        """Requires +1 for a call of a module that began with node ``start``, and for what it was given and gave.
+
+        Then the module computes the same as before, whatever it runs on another input.
+        """
+        self.frozen |= dict.fromkeys(module.modules(), reason)
+        for tensor in given:
+            if tensor.is_floating_point() and not self.is_weight(tensor):
+                former = self._in_memory[tensor.untyped_storage()._cdata] if _key(tensor)[1] else []
+                for tag in ((self.of(tensor),), *former):  # it may have been changed in place since the call began
+                    for factor in tag:
+                        self.constraints.plus(factor, node, reason)
+        for own in (*module.parameters(), *module.buffers()):
+            self.keep_sign(own, reason)
+        for number, tag in self._given:
+            for factor in tag if number >= start else ():
+                self.constraints.plus(factor, node, reason)
 
     # Activations
 

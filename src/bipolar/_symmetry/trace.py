@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import NoneType
 from typing import Any
 
 import torch
@@ -61,9 +62,7 @@ def _record_pass(recording: Recording, example: Any, training: bool) -> None:
             recording.notes.append(f"Not followed in training mode, where it raises {type(error).__name__}: {error}")
             return
         finally:
-            if random.getstate() != drawn:
-                random.setstate(drawn)
-                recording.obstacles.append((recording.node, "random numbers of Python may decide what runs"))
+            random.setstate(drawn)
         _pin_output(recording, output)
 
 
@@ -122,8 +121,13 @@ class _Frame:
     module: nn.Module
     name: str
     arguments: Arguments
+    #: The number of the first node within, and the attributes that are plain values, when the call began.
+    start: int
+    settings: dict[str, Any]
     calls: int = 0
     activations: list[ActivationCall] = field(default_factory=list)
+    #: The node and the reason why another input may run other code.
+    undecided: tuple[int, str] | None = None
 
 
 class _FunctionCall:
@@ -149,6 +153,7 @@ class _Tracer(TorchFunctionMode):
         self._stack: list[_Frame] = []
         #: The depth of modules, around the present call, that are followed as a whole.
         self._opaque = 0
+        self._drawn = random.getstate()
 
     # Functions
 
@@ -176,18 +181,20 @@ class _Tracer(TorchFunctionMode):
         )
         if call.name in _READS_VALUES:
             if from_signal:
-                recording.obstacles.append(
-                    (recording.node, "the values of a tensor are read, and may decide what runs")
-                )
+                reason = "the values of a tensor are read, and may decide what runs"
+                for unknowns in before.values():
+                    recording.plus(unknowns, reason)
+                frame.undecided = frame.undecided or (recording.node, reason)
             return call.run()
-        output = call.run()
+        returned = call.run()
+        output = call.args[0] if call.name == "__setitem__" else returned
         made = list(tensors_in(output))
         recording.follow_integers(call.tensors, made, from_signal)
         recording.before = before
         self._give_signs(call, output)
         recording.before = {}
         recording.complete_node(made)
-        return output
+        return returned
 
     def _signs_before(self, call: _FunctionCall) -> dict[int, Tensor]:
         """The signs of the signals that a function takes."""
@@ -217,7 +224,8 @@ class _Tracer(TorchFunctionMode):
 
     def enter(self, name: str, module: nn.Module, arguments: Arguments) -> None:
         if not self._opaque:
-            self._stack.append(_Frame(module, name, arguments))
+            self._notice_random_numbers()
+            self._stack.append(_Frame(module, name, arguments, len(self.recording.nodes), _settings(module)))
             self.recording.arguments[name].append(arguments)
         if rule_of(module) is not None:
             self._opaque += 1
@@ -228,7 +236,10 @@ class _Tracer(TorchFunctionMode):
             self._opaque -= 1
         if self._opaque:
             return
+        self._notice_random_numbers()
         frame = self._stack.pop()
+        if frame.undecided is not None:
+            self._freeze(frame, output)
         if output is None:  # it failed
             return
         if rule is not None:
@@ -242,6 +253,35 @@ class _Tracer(TorchFunctionMode):
             activations, found = self.recording.activations, frame.activations[0]
             recognised = recognise_module(module) or found.activation
             activations[activations.index(found)] = replace(found, site=Site(frame.name), activation=recognised)
+
+    # Code that may run another way
+
+    def _notice_random_numbers(self) -> None:
+        """Notes whether the present module has drawn random numbers of Python since the last look."""
+        state = random.getstate()
+        if state != self._drawn and self._stack:
+            reason = "random numbers of Python may decide what runs"
+            self._stack[-1].undecided = self._stack[-1].undecided or (self.recording.node, reason)
+        self._drawn = state
+
+    def _freeze(self, frame: _Frame, output: Any) -> None:
+        """Keeps a module whose code may run another way as it is; those around it, too, if they may learn of it."""
+        node, reason = frame.undecided or (0, "")
+        self._opaque += 1  # what is computed here is not the model's
+        given = [*tensors_in(list(frame.arguments)), *tensors_in_objects(output)]
+        self.recording.freeze(frame.module, frame.start, given, node, reason)
+        self._opaque -= 1
+        told = any(not isinstance(leaf, (Tensor, NoneType)) for leaf in tree_leaves(output))
+        if told and self._stack:
+            self._stack[-1].undecided = self._stack[-1].undecided or frame.undecided
+        if _settings(frame.module) != frame.settings:
+            for outer in self._stack:
+                outer.undecided = outer.undecided or frame.undecided
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module that are plain values."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str, NoneType))}
 
 
 def _is_an_activation(frame: _Frame, output: Any) -> bool:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from bipolar._symmetry.recording import Recording
 from bipolar._symmetry.rules.arguments import floats_in, shrunk
 from bipolar._symmetry.rules.layers import matrix_signs
-from bipolar._symmetry.rules.refusal import refuse
+from bipolar._symmetry.rules.refusal import refuse, require_plus
 from bipolar._symmetry.solver import PLUS
 from bipolar._tools.nested import tensors_in
 
@@ -54,6 +54,14 @@ def pad(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], out
     padded[new] = PLUS if values.get("value") else recording.constraints.fresh(int(new.sum()))  # zero has any sign
     recording.give(output, shrunk(padded))
     return None
+
+
+def write(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """x[index] = value: zeros have any sign; for other values x has the signs +1."""
+    x, _, value = args
+    if isinstance(value, Tensor) or value != 0:
+        require_plus(recording, list(floats_in((x, value))), None, "values are written into it")
+    recording.give(x, recording.of(x))
 
 
 def _transpose_weight(recording: Recording, args: tuple[Any, ...], output: Any) -> bool:

@@ -18,7 +18,7 @@ from bipolar._symmetry.rules.layers import (
     rms_norm,
     weight_norm,
 )
-from bipolar._symmetry.rules.moves import move, pad
+from bipolar._symmetry.rules.moves import move, pad, write
 from bipolar._symmetry.rules.reductions import average, norm, pool, variance, variance_and_mean
 from bipolar._symmetry.rules.refusal import refuse
 
@@ -61,6 +61,7 @@ for _names, _rule in (
         pool,
     ),
     ("pad", pad),
+    ("__setitem__", write),
     (
         "zeros_like ones_like empty_like full_like rand_like randn_like "
         "new_zeros new_ones new_empty new_full new_tensor",
