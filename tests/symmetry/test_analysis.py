@@ -16,7 +16,7 @@ def test_what_breaks_the_symmetry_is_named(name: str) -> None:
     assert not report.holds
     assert NETWORKS[name].because in report.summary()
     assert report.broken_by
-    with pytest.raises(bipolar.FoldingError, match=r"broken for \d of \d activation"):
+    with pytest.raises(bipolar.FoldingError, match=r"shown for \d of \d activation"):
         bipolar.fold(model, example, strict=True)
 
 

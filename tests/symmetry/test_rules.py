@@ -273,3 +273,14 @@ def test_weight_norm(old: bool, dim: int | None) -> None:
         up, down = (torch.nn.utils.parametrizations.weight_norm(nn.Linear(*s), dim=dim) for s in ((4, 8), (8, 2)))
     model = nn.Sequential(up, bipolar.BReLU(), down)
     assert assert_folds(model, BATCH, torch.randn(3, 4)).holds
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.GroupNorm(2, 8)])
+def test_a_norm_before_an_activation_gives_its_output_any_signs(norm: nn.Module) -> None:
+    with torch.no_grad():
+        for p in norm.parameters():
+            p.normal_()
+    model = nn.Sequential(nn.Linear(4, 8), norm, bipolar.BReLU(dim=-1), nn.Linear(8, 2))
+    assert assert_folds(model, BATCH, torch.randn(3, 4)).holds
+    bare = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8, elementwise_affine=False), bipolar.BReLU(), nn.Linear(8, 2))
+    assert not assert_folds(bare, BATCH).holds

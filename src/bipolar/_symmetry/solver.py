@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from bipolar._symmetry.classes import PLUS, Classes, Edges, Products, nearest
+from bipolar._symmetry.classes import PLUS, Classes, Edges, Products, merged, nearest
 from bipolar._symmetry.products import Unsolvable, signs_with_products
 
 __all__ = ["PLUS", "Conflict", "Constraints", "SolvedSigns", "Wish"]
@@ -30,6 +30,10 @@ class Wish:
     node: int
     unknowns: Tensor
     signs: Tensor
+
+    def refused(self) -> "Wish":
+        """The signs of a unit that stays as it is: +1."""
+        return replace(self, signs=torch.ones_like(self.signs))
 
     @classmethod
     def of(cls, unit: Hashable, node: int, unknowns: Tensor, signs: Tensor) -> "Wish":
@@ -104,6 +108,17 @@ class Constraints:
     def is_plus(self, unknowns: Tensor) -> bool:
         """Whether +1 is required of all of them."""
         return bool(self._known[unknowns].all())
+
+    def forced(self, wishes: list[Wish], left_out: set[int]) -> "ForcedSigns | None":
+        """The signs that wishes force upon other unknowns by the equations of all nodes but some.
+
+        Where these equations contradict the wishes, too, upon no others; None where the wishes contradict each other.
+        """
+        label = torch.arange(self.unknowns)
+        edges = [some.pairs for some in self._equal if int(some.nodes[0]) not in left_out]
+        plus = [unknowns for node, _, unknowns in self._plus if node not in left_out]
+        tied = ForcedSigns.by(wishes, merged(label, torch.cat(edges, 1)) if edges else label, plus)
+        return tied or ForcedSigns.by(wishes, label, [])
 
     def solve(self, wishes: list[Wish]) -> "SolvedSigns":
         """Grants the wishes of as many units as agree with the constraints and with each other.
@@ -240,6 +255,38 @@ class _Search:
 def _shared(unknowns: Tensor, others: Tensor) -> list[int]:
     shared: list[int] = unknowns[torch.isin(unknowns, others)].tolist()
     return shared
+
+
+@dataclass(frozen=True)
+class ForcedSigns:
+    """The signs that wishes force upon unknowns, by class: 0 where both are possible."""
+
+    label: Tensor
+    signs: Tensor
+
+    @classmethod
+    def by(cls, wishes: list[Wish], label: Tensor, plus: list[Tensor]) -> "ForcedSigns | None":
+        """The signs of classes, by wishes first, then by constraints; None where wishes contradict each other."""
+        signs = torch.zeros(len(label), dtype=torch.int8)
+        for unknowns in plus:
+            signs[label[unknowns]] = 1
+        for wish in wishes:
+            signs[label[wish.unknowns]] = wish.signs.to(torch.int8)
+        signs[label[PLUS]] = 1
+        granted = all(bool((signs[label[wish.unknowns]] == wish.signs).all()) for wish in wishes)
+        return cls(label, signs) if granted else None
+
+    def of(self, unknowns: Tensor, chosen: dict[int, int]) -> Tensor:
+        """The signs of unknowns, with those that are open chosen by class."""
+        signs = self.signs.clone()
+        for label, sign in chosen.items():
+            signs[label] = sign
+        return signs[self.label[unknowns]]
+
+    def open(self, unknowns: Tensor) -> set[int]:
+        """The classes of some unknowns whose signs are open."""
+        labels = self.label[unknowns].unique()
+        return set(labels[self.signs[labels] == 0].tolist())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +30,34 @@ from bipolar._tools.calling import call
 from bipolar._tools.nested import tensors_in, tensors_in_objects
 from bipolar._tools.restoring import restored
 
+#: The node that stands for what the model gives out.
+MODEL_OUTPUT = "the model's output"
 _READS_VALUES = frozenset(("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "equal"))
 
 
-def record(model: nn.Module, example: Any) -> Recording:
-    """Runs a model on an example, once in evaluation and once in training mode, and leaves it as it was."""
+class FunctionCall:
+    """A call of a torch function, with its first argument given by position."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not args and "input" in kwargs:
+            args, kwargs = (kwargs["input"],), {key: value for key, value in kwargs.items() if key != "input"}
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.name = _function_name(function)
+        self.tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+
+    def run(self) -> Any:
+        return self.function(*self.args, **self.kwargs)
+
+
+#: Takes a recording and a call of a function that is about to run.
+Look: TypeAlias = Callable[[Recording, FunctionCall], None]
+
+
+def record(model: nn.Module, example: Any, look: Look | None = None) -> Recording:
+    """Runs a model on an example, once in evaluation and once in training mode, and leaves it as it was.
+
+    ``look`` is called before each function, with the recording and the call.
+    """
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"model: {name} has no shape yet; call the model once on an input first")
@@ -42,13 +65,13 @@ def record(model: nn.Module, example: Any) -> Recording:
     for tensor in tensors_in(example):
         recording.add_input(tensor)
     for training in (False, True):
-        _record_pass(recording, example, training)
+        _record_pass(recording, example, training, look)
     recording.settle_sites()
     return recording
 
 
-def _record_pass(recording: Recording, example: Any, training: bool) -> None:
-    model, tracer = recording.model, _Tracer(recording)
+def _record_pass(recording: Recording, example: Any, training: bool, look: Look | None) -> None:
+    model, tracer = recording.model, _Tracer(recording, look)
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with restored(model), torch.random.fork_rng(list(devices)), torch.no_grad(), _watched(tracer):
         model.train(training)
@@ -63,13 +86,15 @@ def _record_pass(recording: Recording, example: Any, training: bool) -> None:
             return
         finally:
             random.setstate(drawn)
-        _pin_output(recording, output)
+        _pin_output(recording, output, look)
 
 
-def _pin_output(recording: Recording, output: Any) -> None:
+def _pin_output(recording: Recording, output: Any, look: Look | None) -> None:
     """Requires +1 for the outputs of a pass, except for states that the caller only hands back to the model."""
     found = list(tensors_in_objects(output))
-    recording.start_node("the model's output", "", found)
+    recording.start_node(MODEL_OUTPUT, "", found)
+    if look is not None:
+        look(recording, FunctionCall(_given_out, tuple(found), {}))
     states = {id(state) for state in recording.states}
     handed_out = [t for t in found if id(t) in states]
     if len(handed_out) == len([t for t in found if t.is_floating_point()]):
@@ -85,6 +110,10 @@ def _pin_output(recording: Recording, output: Any) -> None:
         recording.flips_states = True
         recording.notes.append("The states that the model gives out, to be given back to it, have flipped signs, too.")
     recording.states, recording.initial_states = [], []
+
+
+def _given_out(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tensors
 
 
 @contextmanager
@@ -130,26 +159,12 @@ class _Frame:
     undecided: tuple[int, str] | None = None
 
 
-class _FunctionCall:
-    """A call of a torch function, with its first argument given by position."""
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not args and "input" in kwargs:
-            args, kwargs = (kwargs["input"],), {key: value for key, value in kwargs.items() if key != "input"}
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.name = _function_name(function)
-        self.tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-
-    def run(self) -> Any:
-        return self.function(*self.args, **self.kwargs)
-
-
 class _Tracer(TorchFunctionMode):
     """Records the functions and modules of a pass as they are called."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, look: Look | None) -> None:
         super().__init__()
-        self.recording = recording
+        self.recording, self._look = recording, look
         self._stack: list[_Frame] = []
         #: The depth of modules, around the present call, that are followed as a whole.
         self._opaque = 0
@@ -167,9 +182,9 @@ class _Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._opaque or is_metadata(func) or func is torch._C._set_grad_enabled:
             return func(*args, **kwargs)
-        return self._record(_FunctionCall(func, args, kwargs))
+        return self._record(FunctionCall(func, args, kwargs))
 
-    def _record(self, call: _FunctionCall) -> Any:
+    def _record(self, call: FunctionCall) -> Any:
         """Runs a function, and follows the signs from its inputs to its outputs."""
         recording, frame = self.recording, self._stack[-1]
         frame.calls += 1
@@ -186,6 +201,8 @@ class _Tracer(TorchFunctionMode):
                     recording.plus(unknowns, reason)
                 frame.undecided = frame.undecided or (recording.node, reason)
             return call.run()
+        if self._look is not None:
+            self._look(recording, call)
         returned = call.run()
         output = call.args[0] if call.name == "__setitem__" else returned
         made = list(tensors_in(output))
@@ -196,13 +213,13 @@ class _Tracer(TorchFunctionMode):
         recording.complete_node(made)
         return returned
 
-    def _signs_before(self, call: _FunctionCall) -> dict[int, Tensor]:
+    def _signs_before(self, call: FunctionCall) -> dict[int, Tensor]:
         """The signs of the signals that a function takes."""
         recording = self.recording
         signals = [t for t in call.tensors if t.is_floating_point() and not recording.is_weight(t)]
         return {id(t): recording.of(t) for t in signals}
 
-    def _give_signs(self, call: _FunctionCall, output: Any) -> None:
+    def _give_signs(self, call: FunctionCall, output: Any) -> None:
         """Gives signs to the output of a function: it creates values, is an activation, or has a rule."""
         recording, frame = self.recording, self._stack[-1]
         floats = [t for t in tensors_in(output) if t.is_floating_point()]

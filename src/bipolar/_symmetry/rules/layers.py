@@ -180,11 +180,30 @@ def batch_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def group_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """With one channel to a group, a batch norm without statistics."""
+    """With one channel to a group, a batch norm without statistics; else as a layer norm."""
     x, groups, weight, bias = named(args, kwargs, "input", "num_groups", "weight", "bias")
     if groups == x.size(1):
         return batch_norm(recording, (x, None, None, weight, bias), {}, output)
-    return refuse(recording, args, kwargs, output)
+    return _mean_over_channels(recording, x, weight, bias, output, (-1,) + (1,) * (x.ndim - 2))
+
+
+def layer_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    x, shape, weight, bias = named(args, kwargs, "input", "normalized_shape", "weight", "bias")
+    _mean_over_channels(recording, x, weight, bias, output, tuple(shape))
+
+
+def _mean_over_channels(
+    recording: Recording, x: Tensor, weight: Tensor | None, bias: Tensor | None, output: Tensor, shape: tuple[int, ...]
+) -> None:
+    """(x - mean) / deviation * weight + bias: x keeps its signs, weight and bias can give the output any."""
+    reason = "it takes a mean over channels"
+    if weight is None:
+        return require_plus(recording, [t for t in (x, bias) if t is not None], output, reason)
+    recording.plus(recording.of(x), reason)
+    unknowns = recording.of(weight)
+    if bias is not None:
+        recording.constraints.equate(unknowns, recording.of(bias), recording.node)
+    return recording.give(output, unknowns.expand(weight.shape).reshape((1,) * (x.ndim - len(shape)) + shape))
 
 
 def rms_norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

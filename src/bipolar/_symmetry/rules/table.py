@@ -13,6 +13,7 @@ from bipolar._symmetry.rules.layers import (
     convolve,
     embed,
     group_norm,
+    layer_norm,
     linear,
     matmul,
     rms_norm,
@@ -76,6 +77,7 @@ for _names, _rule in (
     ("embedding", embed),
     ("batch_norm instance_norm", batch_norm),
     ("group_norm", group_norm),
+    ("layer_norm", layer_norm),
     ("rms_norm", rms_norm),
 ):
     _FUNCTION_RULES |= dict.fromkeys(_names.split(), _rule)
