@@ -42,7 +42,7 @@ def test_the_numbers_are_those_of_the_node() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 2), bipolar.BReLU(dim=-1), nn.MaxPool1d(2), nn.Linear(1, 1))
     x = torch.randn(64, 4)
-    h = model[1](model[0](x))
+    h = model[1](model[0](x)).detach()
     before, after = h.amax(1), (h * torch.tensor([1.0, -1.0])).amax(1)
     place = (before.abs() - after.abs()).abs().argmax()
     found = bipolar.symmetry(model, x).counter_examples["1"]

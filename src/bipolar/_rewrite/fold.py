@@ -12,11 +12,10 @@ from bipolar._rewrite.optimizer_state import Partners, carry_over
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.analysis import Analysis, Goal, analyse
+from bipolar._symmetry.analysis import Analysis, Goal, analyse, checked
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.example import example_for
 from bipolar._symmetry.recording import ActivationCall
-from bipolar._tools.calling import unwrapped
 
 
 class FoldingError(RuntimeError):
@@ -126,7 +125,7 @@ def _with_activations(
     strict: bool,
     optimizer: torch.optim.Optimizer | None,
 ) -> nn.Module:
-    original = unwrapped(model)
+    original = checked(model)
     if isinstance(original, StackedRNN):
         changed, partners = _stack_alone(original, goal, pattern, strict)
     else:

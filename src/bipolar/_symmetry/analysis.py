@@ -90,12 +90,19 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
         >>> report.holds, report.broken_by[0].name, report.broken_by[0].reason
         (False, '2', 'it takes a maximum')
     """
-    model = unwrapped(model)
+    model = checked(model)
     example = example_for(model, example)
     analysis = analyse(model, example, "plain")
     if not any(call.activation.channels for call in analysis.recording.activations):
         analysis = analyse(model, example, "bipolar")
     return analysis.report()
+
+
+def checked(model: object) -> nn.Module:
+    """A model without its wrappers; an error for anything else."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, not {model!r} of type {type(model).__name__}")
+    return unwrapped(model)
 
 
 def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alternate") -> Analysis:

@@ -92,8 +92,10 @@ def _traced(owner: nn.Module, fixed: dict[str, Any], training: bool) -> tuple[fx
             warnings.simplefilter("error")  # fx warns of an argument that it cannot check, for example
             graph = _Shallow().trace(copied, concrete_args=fixed or None)
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise UntraceableError(f"torch.fx cannot trace it: {lines[0] if lines else type(error).__name__}") from error
+        raise UntraceableError(
+            "torch.fx cannot trace it, as its code asks for the values or the number of tensors, or calls what is not "
+            "torch's; as a module of its own, the activation could change"
+        ) from error
     if random.getstate() != states[0] or not torch.equal(torch.random.get_rng_state(), states[1]):
         random.setstate(states[0])
         torch.random.set_rng_state(states[1])

@@ -23,7 +23,7 @@ from bipolar._activations.recognition import recognise_call, recognise_module
 from bipolar._init.follow import is_metadata
 from bipolar._symmetry.recording import ActivationCall, Arguments, Recording, Site
 from bipolar._symmetry.rules.modules import rule_of
-from bipolar._symmetry.rules.refusal import refuse
+from bipolar._symmetry.rules.refusal import refuse, require_plus
 from bipolar._symmetry.rules.table import rule_for
 from bipolar._symmetry.solver import PLUS
 from bipolar._tools.calling import call
@@ -81,7 +81,9 @@ def _record_pass(recording: Recording, example: Any, training: bool, look: Look 
                 output = call(model, example)
         except Exception as error:  # such as batch norm's on a batch of one
             if not training:
-                raise
+                raise ValueError(
+                    f"example: {type(model).__name__} raises {type(error).__name__} when it is called with it: {error}"
+                ) from error
             recording.notes.append(f"Not followed in training mode, where it raises {type(error).__name__}: {error}")
             return
         finally:
@@ -235,7 +237,11 @@ class _Tracer(TorchFunctionMode):
             recording.give(floats[0], unknowns)
         else:
             rule = rule_for(call.name) if known and floats else refuse
-            rule(recording, call.args, call.kwargs, output)
+            try:
+                rule(recording, call.args, call.kwargs, output)
+            except Exception:  # such as an argument that only another version of torch has
+                given = [t for t in call.tensors if t.is_floating_point()]
+                require_plus(recording, given, output, f"{call.name} is called in a way that is not known")
 
     # Modules
 
