@@ -36,6 +36,7 @@ HOLDS: dict[str, Callable[[Tensor], Tensor]] = {
     "a detour through three dimensions": lambda h: h.view(5, 2, 3).transpose(1, 2).reshape(5, 6),
     "a product of two signals": lambda h: h * h.roll(1, 1),
     "a product with itself": lambda h: h * h,
+    "division by a length": lambda h: h / (torch.linalg.vector_norm(h, 3, 1, True) + h.norm(2, 1, True) + 1),
     "an odd function": lambda h: torch.tanh(tF.hardtanh(h, -2, 2)),
 }
 
@@ -47,6 +48,7 @@ BREAKS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a variance over channels": (lambda h: h * torch.var(h, 1, True, True), "one sign at var"),
     "a mean over everything": (lambda h: h + h.mean(), "one sign at mean"),
     "a gate by the mean over channels": (lambda h: h * h.mean(1, keepdim=True).sigmoid(), "sigmoid"),
+    "the spectral norm": (lambda h: h * torch.linalg.norm(h, 2), "linalg_norm is not known"),
     "a comparison": (lambda h: torch.where(h > 0, h, 0.0), "gt is not known to keep signs"),
     "a maximum": (lambda h: torch.maximum(h, -h), "takes a maximum"),
     "an order by size": (lambda h: h.sort(1).values, "takes a maximum"),

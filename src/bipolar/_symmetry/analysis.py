@@ -139,7 +139,7 @@ def _questions(recording: Recording, conflicts: dict[Site, Conflict], wishes: Se
         same = {i for i, n in enumerate(recording.nodes) if (n.module, n.function) == (node.module, node.function)}
         signs = recording.constraints.forced(asked, same)
         if signs is not None:
-            found[site] = Question(number, signs)
+            found[site] = Question(number, node, signs)
     return found
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from bipolar._symmetry.recording import Recording, Site
+from bipolar._symmetry.recording import Node, Recording, Site
 from bipolar._symmetry.solver import ForcedSigns
 from bipolar._symmetry.trace import MODEL_OUTPUT, FunctionCall, record
 from bipolar._tools.nested import tensors_in
@@ -35,7 +35,8 @@ _LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
 class Question:
     """Whether a node lets through the signs that reach it."""
 
-    node: int
+    number: int
+    node: Node
     signs: ForcedSigns
 
 
@@ -43,17 +44,19 @@ def counter_examples(model: nn.Module, example: Any, questions: Mapping[Site, Qu
     """For each question whose node does not let the signs through, a counter-example in words."""
     by_node: dict[int, list[Site]] = defaultdict(list)
     for key, question in questions.items():
-        by_node[question.node].append(key)
+        by_node[question.number].append(key)
     found: dict[Site, str] = {}
 
     def look(recording: Recording, call: FunctionCall) -> None:
         for key in by_node.get(recording.node, ()):
-            answer = _counter_example(recording, call, questions[key].signs)
+            same = recording.nodes[-1].function == questions[key].node.function  # unless chance decides what runs
+            answer = same and _counter_example(recording, call, questions[key].signs)
             if answer:
                 found[key] = answer
 
     if by_node:
-        record(model, example, look)
+        trains = any(question.node.training for question in questions.values())
+        record(model, example, look, (False, True) if trains else (False,))
     return found
 
 
@@ -78,7 +81,7 @@ def _counter_example(recording: Recording, call: FunctionCall, forced: ForcedSig
                 return None
             return value * sign(unknowns[id(value)]).to(value) if id(value) in unknowns else value.clone()
 
-        with torch.random.fork_rng([]):
+        with torch.random.fork_rng([t.device for t in call.tensors if t.is_cuda]):
             made = tensors_in(call.function(*tree_map(changed, call.args), **tree_map(changed, call.kwargs)))
             return [t - t.roll(1, 0) if without_weights else t for t in made]  # what is added cancels
 

@@ -6,7 +6,7 @@ A torch function mode sees every function, and hooks tell which module called it
 
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import NoneType
@@ -53,10 +53,13 @@ class FunctionCall:
 Look: TypeAlias = Callable[[Recording, FunctionCall], None]
 
 
-def record(model: nn.Module, example: Any, look: Look | None = None) -> Recording:
+def record(
+    model: nn.Module, example: Any, look: Look | None = None, modes: Sequence[bool] = (False, True)
+) -> Recording:
     """Runs a model on an example, once in evaluation and once in training mode, and leaves it as it was.
 
-    ``look`` is called before each function, with the recording and the call.
+    ``look`` is called before each function, with the recording and the call. ``modes`` are those of the passes: whether
+    the model trains.
     """
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
@@ -64,7 +67,7 @@ def record(model: nn.Module, example: Any, look: Look | None = None) -> Recordin
     recording = Recording(model)
     for tensor in tensors_in(example):
         recording.add_input(tensor)
-    for training in (False, True):
+    for training in modes:
         _record_pass(recording, example, training, look)
     recording.settle_sites()
     return recording
@@ -95,15 +98,15 @@ def _pin_output(recording: Recording, output: Any, look: Look | None) -> None:
     """Requires +1 for the outputs of a pass, except for states that the caller only hands back to the model."""
     found = list(tensors_in_objects(output))
     recording.start_node(MODEL_OUTPUT, "", found)
-    if look is not None:
-        look(recording, FunctionCall(_given_out, tuple(found), {}))
     states = {id(state) for state in recording.states}
     handed_out = [t for t in found if id(t) in states]
     if len(handed_out) == len([t for t in found if t.is_floating_point()]):
         handed_out = []  # without another output, a state is the result
-    for tensor in found:
-        if tensor.is_floating_point() and not any(tensor is state for state in handed_out):
-            recording.plus(recording.of(tensor), "its signs must not change")
+    fixed = [t for t in found if t.is_floating_point() and not any(t is state for state in handed_out)]
+    if look is not None:
+        look(recording, FunctionCall(_given_out, tuple(fixed), {}))
+    for tensor in fixed:
+        recording.plus(recording.of(tensor), "its signs must not change")
     for initial, unknowns in recording.initial_states:
         if not (handed_out and recording.is_input(initial)):
             units = recording.of(initial)
@@ -197,8 +200,10 @@ class _Tracer(TorchFunctionMode):
             map(recording.is_derived, call.tensors)
         )
         if call.name in _READS_VALUES:
+            reason = "the values of a tensor are read, and may decide what runs"
+            for weight in filter(recording.is_weight, call.tensors):
+                recording.keep_sign(weight, reason)
             if from_signal:
-                reason = "the values of a tensor are read, and may decide what runs"
                 for unknowns in before.values():
                     recording.plus(unknowns, reason)
                 frame.undecided = frame.undecided or (recording.node, reason)

@@ -70,11 +70,10 @@ def _project(
         outward = constraints.fresh(output.size(-1))
         signs = signs.expand(x.size(-1))
         unknowns = recording.of(weight)
-        unknowns = unknowns.expand(weight.shape) if unknowns.ndim == 2 else unknowns
-        if recording.nodes[-1].function == "linear":
-            unknowns = unknowns.mT
         if unknowns.ndim != 2:
             return require_plus(recording, [t for t in (x, weight, bias) if t is not None], output, NO_MATRIX)
+        if recording.nodes[-1].function == "linear":
+            unknowns = unknowns.mT
         _take_up(recording, unknowns[None, ..., None], signs.view(1, -1), outward.view(1, -1))
     else:
         inward, outward = tag  # of shape (in, 1) and (1, out)
@@ -92,7 +91,8 @@ NO_MATRIX = "its weight is not a matrix"
 def _take_up(recording: Recording, weight: Tensor, inward: Tensor, outward: Tensor) -> None:
     """Ties the signs of a computed weight, of shape (groups, in, out, kernel), to those on its two sides.
 
-    They are products of one along the inputs and one along the outputs, of shapes (groups, in) and (groups, out).
+    They are products of one along the inputs and one along the outputs, of shapes (groups, in) and (groups, out). Where
+    all signs of the weight are the same along a dimension, its size may be 1.
     """
     constraints, node = recording.constraints, recording.node
     inward, outward = inward[:, :, None, None], outward[:, None, :, None]
@@ -124,7 +124,8 @@ def convolve(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any]
     tag = recording.weight_of(weight, factors)
     if tag is None or len(tag) != 2:  # a weight that is computed
         unknowns = recording.of(weight)
-        unknowns = unknowns.expand(first, second, *unknowns.shape[2:]).reshape(groups, first // groups, second, -1)
+        unknowns = unknowns.expand(first, *unknowns.shape[1:])  # of which other dimensions may have size 1
+        unknowns = unknowns.reshape(groups, first // groups, unknowns.size(1), -1)
         outputs = recording.constraints.fresh(output.size(channel))
         signs = signs.expand(x.size(channel))
         unknowns = unknowns if transposed else unknowns.transpose(1, 2)

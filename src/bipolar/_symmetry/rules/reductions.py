@@ -38,9 +38,9 @@ def norm(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], ou
     """The norm of vectors is the same whatever the signs of their elements."""
     order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
     dims = args[2] if len(args) > 2 else kwargs.get("dim")
-    vectors = recording.nodes[-1].function == "linalg_vector_norm"
-    euclidean = order in (None, 2, "fro") and not (order == 2 and isinstance(dims, (tuple, list)) and len(dims) == 2)
-    if euclidean or (vectors and isinstance(order, (int, float))):
+    # linalg.norm takes a number for the norm of a matrix, if there are two dimensions
+    matrix = recording.nodes[-1].function == "linalg_norm" and not isinstance(dims, int)
+    if order in (None, "fro") or (isinstance(order, (int, float)) and not matrix):
         return recording.give(output, recording.everywhere_plus(output))
     return refuse(recording, args, kwargs, output)
 
