@@ -98,6 +98,13 @@ def test_norms_and_standardised_weights() -> None:
     assert bipolar.symmetry(model, torch.randn(2, 3, 5, 5)).cannot_be == ["1"]
 
 
+def test_a_norm_that_says_nothing_refutes_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.LayerNorm(8), nn.Linear(8, 2))
+    assert bipolar.symmetry(model, BATCH[0]).not_shown == ["1"]  # without a batch
+    nn.init.zeros_(model[2].weight)
+    assert bipolar.symmetry(model, BATCH).not_shown == ["1"]  # its output is always the same
+
+
 def test_without_numbers_nothing_is_refuted() -> None:
     model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.LayerNorm(8), nn.Linear(8, 2)).to("meta")
     assert bipolar.symmetry(model, BATCH.to("meta")).not_shown == ["1"]

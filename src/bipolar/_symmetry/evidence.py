@@ -4,7 +4,8 @@ An activation with the signs S stays bipolar because of a node f that its signs 
 that f lets them through: that there are signs T with f(S x) = T f(x) for all x. The counter-example is the node's own
 input x in a pass on the example: if the sizes of f(S x) and f(x) differ anywhere, there is no such T. Signs of other
 inputs of the node that are still open are all tried, if they are few. Nothing is refuted if f has weights of its own
-that could take up signs, but for the scale and shift of a norm and the bias of a layer, whose effect is left out.
+that could take up signs, but for scale and shift of a norm and the bias of a layer: a scale changes the sign of the
+output alone, and what is added cancels in differences between examples of a batch, which are compared instead.
 """
 
 import itertools
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from bipolar._symmetry.recording import Node, Recording, Site
+from bipolar._symmetry.rules.arguments import named
 from bipolar._symmetry.solver import ForcedSigns
 from bipolar._symmetry.trace import MODEL_OUTPUT, FunctionCall, record
 from bipolar._tools.nested import tensors_in
@@ -26,7 +28,7 @@ from bipolar._tools.nested import tensors_in
 _MOST_OPEN = 4
 #: The share of the largest value by which sizes differ in a counter-example: rounding stays far below.
 _DIFFERENCE = 1e-2
-#: Functions whose own weights act on each channel by itself, after the rest.
+#: Functions whose own weights scale and shift each channel, after the rest; and layers, of which the bias does.
 _AFFINE = ("layer_norm", "group_norm")
 _LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
 
@@ -71,22 +73,20 @@ def _counter_example(recording: Recording, call: FunctionCall, forced: ForcedSig
     still_open = sorted(set().union(*(forced.open(some) for some in unknowns.values())))
     if len(still_open) > _MOST_OPEN:
         return ""
-    without_weights = node.function in (*_AFFINE, *_LAYERS)
+    shifted = node.function in (*_AFFINE, *_LAYERS)
+    if shifted and not _has_batch(node.function, call):
+        return ""
 
     def outputs(sign: Callable[[Tensor], Tensor]) -> list[Tensor]:
         def changed(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            if without_weights and recording.is_weight(value):
-                return None
             return value * sign(unknowns[id(value)]).to(value) if id(value) in unknowns else value.clone()
 
         with torch.random.fork_rng([t.device for t in call.tensors if t.is_cuda]):
             made = tensors_in(call.function(*tree_map(changed, call.args), **tree_map(changed, call.kwargs)))
-            return [t - t.roll(1, 0) if without_weights else t for t in made]  # what is added cancels
+            return [t - t.roll(1, 0) if shifted else t for t in made]  # what is added to all of a batch cancels
 
-    if without_weights and call.args[0].size(0) < 2:
-        return ""
     try:
         before = outputs(torch.ones_like)
         answers = []
@@ -94,9 +94,19 @@ def _counter_example(recording: Recording, call: FunctionCall, forced: ForcedSig
             chosen = dict(zip(still_open, signs, strict=True))
             after = outputs(lambda some, chosen=chosen: forced.of(some, chosen))  # type: ignore[misc]  # the default
             answers.append(_difference(before, after, bool(node.function == MODEL_OUTPUT)))
-    except RuntimeError:  # a function that does not take such a call
+    except Exception:  # whatever a function says to a call with other values
         return ""
     return f"on the example, its signs turn {answers[0]} at {node}" if all(answers) else ""
+
+
+def _has_batch(function: str, call: FunctionCall) -> bool:
+    """Whether the first dimension of a norm's or a layer's input is one of several examples."""
+    x, other = named(call.args, call.kwargs, "input", "normalized_shape" if function == "layer_norm" else "weight")
+    if function == "layer_norm":
+        batched = x.ndim > len(other)
+    else:
+        batched = x.ndim > 1 if function in ("linear", "group_norm") else x.ndim == other.ndim
+    return bool(batched and x.size(0) > 1)
 
 
 def _signs_that_matter(recording: Recording, call: FunctionCall) -> dict[int, Tensor] | None:
