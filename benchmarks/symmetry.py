@@ -58,7 +58,7 @@ class Bottleneck(nn.Module):
 
 
 def standardised_resnet(width: int = 256) -> nn.Module:
-    """ResNet-26, without norm layers, of standardised convolutions: 16 million parameters at width 256."""
+    """ResNet-26, without norm layers, of standardised convolutions."""
     blocks: list[nn.Module] = []
     inputs = width // 4
     for stage in range(4):
