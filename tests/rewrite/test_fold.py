@@ -10,6 +10,7 @@ import torch.nn.functional as tF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import bipolar
 from bipolar._activations.patterns import PATTERNS, Pattern
@@ -65,6 +66,22 @@ LAYERS: dict[str, Callable[[int, int], list[nn.Module]]] = {
     "residual": lambda a, b: [Residual(nn.Conv2d(a, a, 1), bipolar.BReLU(), nn.Conv2d(a, a, 1)), nn.Conv2d(a, b, 1)],
     "shortcut": lambda a, b: [nn.Conv2d(a, b, 1), Residual(bipolar.BReLU(), nn.Conv2d(b, b, 1))],
 }
+
+
+class Gated(nn.Module):
+    """The product of a convolution, and of an activation after another."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.value, self.gate, self.act = nn.Conv2d(inputs, outputs, 1), nn.Conv2d(inputs, outputs, 1), bipolar.BReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.value(x) * self.act(self.gate(x))
+        return out
+
+
+LAYERS["gated"] = lambda a, b: [Gated(a, b)]
+LAYERS["weight-normed"] = lambda a, b: [weight_norm(nn.Conv2d(a, b, 3, padding=1))]
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,11 +1,14 @@
 """Analysis of the symmetry: activations that fold, and the nodes that keep others from it."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import bipolar
-from tests.helpers.folding import BATCH, assert_folds
+from bipolar._symmetry.rules.table import rule_for
+from tests.helpers.folding import BATCH, Net, assert_folds
 from tests.helpers.networks import NETWORKS, converted
 
 
@@ -16,7 +19,7 @@ def test_what_breaks_the_symmetry_is_named(name: str) -> None:
     assert not report.holds
     assert NETWORKS[name].because in report.summary()
     assert report.broken_by
-    with pytest.raises(bipolar.FoldingError, match=r"broken for \d of \d activation"):
+    with pytest.raises(bipolar.FoldingError, match=r"shown for \d of \d activation"):
         bipolar.fold(model, example, strict=True)
 
 
@@ -60,3 +63,57 @@ def test_as_many_as_go_together() -> None:
 
     report = assert_folds(Part(), BATCH)
     assert {name: not reason for name, reason in report.activations.items()} == {"single": True, "pair": False}
+
+
+@pytest.mark.parametrize("function", [bipolar.symmetry, bipolar.fold, bipolar.unfold])
+def test_what_is_no_model_is_named(function: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, not 'x' of type str"):
+        function("x")
+
+
+def test_an_example_that_does_not_fit_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), bipolar.BReLU(), nn.Linear(6, 2))
+    for function in (bipolar.symmetry, bipolar.fold):
+        with pytest.raises(ValueError, match="example: Sequential raises RuntimeError when it is called with it: mat1"):
+            function(model, torch.randn(3, 5))
+
+
+def test_rows_of_a_report() -> None:
+    report = bipolar.symmetry(nn.Sequential(nn.Linear(4, 6), bipolar.BReLU(), nn.Linear(6, 2)), BATCH)
+    assert report[0] is report.rows[0]
+    assert report[-1].function == "the model's output"
+    assert report[:2] == report.rows[:2]
+    assert [row.function for row in report["1"]] == ["brelu"]
+    with pytest.raises(KeyError, match="'3' is no module that ran"):
+        report["3"]
+    with pytest.raises(IndexError):
+        report[99]
+
+
+def test_errors_of_fx_do_not_show() -> None:
+    class Untraceable(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scale = torch.as_tensor([float(len(x))]).numpy()
+            out: Tensor = self.down(bipolar.functional.brelu(self.up(x), dim=-1) * float(scale[0]))
+            return out
+
+    model = Untraceable()
+    reason = bipolar.symmetry(model, BATCH).activations["the model, call 1 of an activation"]
+    assert "torch.fx cannot trace it, as its code asks for the values" in reason
+    assert torch.equal(bipolar.fold(model, BATCH)(BATCH), model(BATCH))
+
+
+def test_a_call_that_no_rule_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unprepared(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(
+        "bipolar._symmetry.trace.rule_for", lambda name: unprepared if name == "flip" else rule_for(name)
+    )
+    model = Net(lambda n, x: n.out(n.act(n.a(x)).flip(1)))
+    report = assert_folds(model, BATCH)
+    assert "flip is called in a way that is not known" in report.activations["act"]

@@ -34,6 +34,9 @@ HOLDS: dict[str, Callable[[Tensor], Tensor]] = {
     "a choice by something else": lambda h: torch.where(torch.arange(6) > 2, h, h.roll(2, 1)),
     "a sum in place": lambda h: h.clone().add_(h),
     "a detour through three dimensions": lambda h: h.view(5, 2, 3).transpose(1, 2).reshape(5, 6),
+    "a product of two signals": lambda h: h * h.roll(1, 1),
+    "a product with itself": lambda h: h * h,
+    "division by a length": lambda h: h / (torch.linalg.vector_norm(h, 3, 1, True) + h.norm(2, 1, True) + 1),
     "an odd function": lambda h: torch.tanh(tF.hardtanh(h, -2, 2)),
 }
 
@@ -45,7 +48,7 @@ BREAKS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a variance over channels": (lambda h: h * torch.var(h, 1, True, True), "one sign at var"),
     "a mean over everything": (lambda h: h + h.mean(), "one sign at mean"),
     "a gate by the mean over channels": (lambda h: h * h.mean(1, keepdim=True).sigmoid(), "sigmoid"),
-    "a product of two signals": (lambda h: h * h.roll(1, 0), "multiplies two signals"),
+    "the spectral norm": (lambda h: h * torch.linalg.norm(h, 2), "linalg_norm is not known"),
     "a comparison": (lambda h: torch.where(h > 0, h, 0.0), "gt is not known to keep signs"),
     "a maximum": (lambda h: torch.maximum(h, -h), "takes a maximum"),
     "an order by size": (lambda h: h.sort(1).values, "takes a maximum"),
@@ -139,7 +142,7 @@ def test_zeros_that_may_be_ones_another_time(mix: Callable[[Tensor, Tensor], Ten
         (lambda n, x: n.out(torch.where(x[:, :1] > 0, input=n.act(n.a(x)), other=0.0)), True),
         (lambda n, x: n.out(n.act(n.a(x)) + True), False),
         (lambda n, x: n.out(n.act(n.a(x)) * n.act(n.a(x)).var(False)), False),
-        (lambda n, x: tF.linear(n.act(n.a(x)), n.a.bias.view(1, 8)), False),
+        (lambda n, x: tF.linear(n.act(n.a(x)), n.a.bias.view(1, 8)), True),
         (lambda n, x: n.out(n.act(n.a(x))) if torch.isfinite(x).all() else n.aux(n.act(n.a(x))), True),
     ],
 )
@@ -167,7 +170,119 @@ def test_an_autoencoder_with_tied_weights() -> None:
     assert assert_folds(Tied(), torch.randn(2, 3, 6, 6)).holds
 
 
-def test_the_weight_that_is_computed_is_named() -> None:
-    layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 8))
-    report = bipolar.symmetry(nn.Sequential(layer, bipolar.BReLU(), nn.Linear(8, 2)), BATCH)
-    assert "its weight is not a parameter, but computed" in report.activations["1"]
+class Gated(nn.Module):
+    """SwiGLU with a bipolar gate: two layers, their product, a third layer."""
+
+    def __init__(self, tail: Callable[[Tensor], Tensor] = torch.positive) -> None:
+        super().__init__()
+        self.gate, self.up, self.down, self.act = *(nn.Linear(4, 6) for _ in range(2)), nn.Linear(6, 4), bipolar.BSiLU()
+        self.tail = tail
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(self.tail(self.act(self.gate(x)) * self.up(x)))
+        return out
+
+
+def test_a_gate_takes_its_signs_along_or_leaves_them_to_the_other_factor() -> None:
+    assert assert_folds(Gated(), BATCH, torch.randn(3, 4)).holds
+    assert assert_folds(Gated(torch.relu), BATCH, torch.randn(3, 4)).holds  # the rows of `up` take up the signs
+
+
+def test_a_quotient_of_two_signals() -> None:
+    assert assert_folds(Net(lambda n, x: n.out(n.act(n.a(x)) / n.b(x))), BATCH, torch.randn(3, 4)).holds
+    assert assert_folds(Net(lambda n, x: n.out(n.b(x) / (1 + n.act(n.a(x)).square()))), BATCH).holds
+    assert assert_folds(Net(lambda n, x: n.out(2 / torch.tanh(n.b(x)) * n.act(n.a(x)))), BATCH).holds
+
+
+def test_a_matrix_product_of_two_signals() -> None:
+    """As in attention: signs of queries and keys cancel, those of values pass through."""
+
+    def attend(n: Net, x: Tensor) -> Tensor:
+        q, k = n.act(n.a(x)), n.act(n.b(x))
+        out: Tensor = n.out((q @ k.transpose(-1, -2)).softmax(-1) @ n.act(n.b(x)))
+        return out
+
+    assert assert_folds(Net(attend), torch.randn(2, 3, 4), torch.randn(1, 5, 4)).holds
+    crossed = Net(lambda n, x: n.out((n.act(n.a(x)) @ n.b(x).roll(1, -1).roll(1, -1).transpose(-1, -2)) @ n.b(x)))
+    assert assert_folds(crossed, torch.randn(2, 3, 4)).holds
+    mixed = Net(lambda n, x: n.out((n.act(n.a(x)) @ n.act(n.a(x)).roll(1, -1).mT).softmax(-1) @ n.act(n.b(x))))
+    assert not assert_folds(mixed, torch.randn(2, 3, 4)).holds
+
+
+class Standardised(nn.Module):
+    """A convolution whose filters have mean 0 and variance 1, in one of the ways to write it."""
+
+    def __init__(self, inputs: int, outputs: int, way: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.weight, self.bias, self.way = (
+            nn.Parameter(torch.randn(outputs, inputs, 3, 3)),
+            nn.Parameter(torch.randn(outputs)),
+            way,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return tF.conv2d(x, self.way(self.weight), self.bias, padding=1)
+
+
+def by_moments(w: Tensor) -> Tensor:
+    var, mean = torch.var_mean(w, (1, 2, 3), keepdim=True, correction=0)
+    return (w - mean) / torch.sqrt(var + 1e-6)
+
+
+def by_batch_norm(w: Tensor) -> Tensor:
+    return tF.batch_norm(w.reshape(1, len(w), -1), None, None, training=True, momentum=0.0).reshape_as(w)
+
+
+@pytest.mark.parametrize("way", [by_moments, by_batch_norm])
+def test_a_standardised_weight_takes_up_the_signs_of_its_outputs(way: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(2, 3, 5, 5)
+    first = nn.Sequential(Standardised(3, 6, way), bipolar.BReLU(), nn.Conv2d(6, 2, 1))
+    assert assert_folds(first, x).holds
+    second = nn.Sequential(nn.Conv2d(3, 6, 1), bipolar.BReLU(), Standardised(6, 2, way))
+    report = assert_folds(second, x)  # but not those of its inputs, over which it takes a mean
+    assert "some of its channels have to have one sign at 2 (conv2d)" in report.summary()
+
+
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "scaled": lambda w: w * 0.3,
+    "of unit length": lambda w: tF.normalize(w, dim=1),
+    "divided by its norm": lambda w: w / w.norm(dim=1, keepdim=True),
+    "divided by its root mean square": lambda w: w / w.pow(2).mean(1, keepdim=True).sqrt(),
+    "in another precision": lambda w: w.double().float(),
+    "with dropped connections": lambda w: w * (torch.arange(w.size(1)) > 2),
+    "cubed, in another order": lambda w: w.flip(1).pow(3),
+    "transposed twice": lambda w: w.t().contiguous().t(),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_are_computed(name: str) -> None:
+    way = WEIGHTS[name]
+    model = Net(lambda n, x: tF.linear(n.act(tF.linear(x, way(n.a.weight), n.a.bias)), way(n.out.weight)))
+    assert assert_folds(model, BATCH, torch.randn(3, 4)).holds
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("old", [False, True])
+def test_weight_norm(old: bool, dim: int | None) -> None:
+    if old:
+        with pytest.warns(FutureWarning, match="deprecated"):
+            up, down = (torch.nn.utils.weight_norm(nn.Linear(*size), dim=dim) for size in ((4, 8), (8, 2)))
+        up(BATCH), down(torch.ones(8))
+        with torch.no_grad():  # a copy needs weights that no graph is behind
+            up(BATCH), down(torch.ones(8))
+    else:
+        up, down = (torch.nn.utils.parametrizations.weight_norm(nn.Linear(*s), dim=dim) for s in ((4, 8), (8, 2)))
+    model = nn.Sequential(up, bipolar.BReLU(), down)
+    assert assert_folds(model, BATCH, torch.randn(3, 4)).holds
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.GroupNorm(2, 8)])
+def test_a_norm_before_an_activation_gives_its_output_any_signs(norm: nn.Module) -> None:
+    with torch.no_grad():
+        for p in norm.parameters():
+            p.normal_()
+    model = nn.Sequential(nn.Linear(4, 8), norm, bipolar.BReLU(dim=-1), nn.Linear(8, 2))
+    assert assert_folds(model, BATCH, torch.randn(3, 4)).holds
+    bare = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8, elementwise_affine=False), bipolar.BReLU(), nn.Linear(8, 2))
+    assert not assert_folds(bare, BATCH).holds

@@ -1,8 +1,10 @@
 """Recording of a pass: modes, values that decide what runs, work in place, modules that are hard to look into."""
 
 import copy
+import random
 import types
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +98,62 @@ def test_values_that_decide_what_runs() -> None:
     assert bipolar_modules(bipolar.fold(model, torch.randn(3, 4)))
 
 
+class Choosy(nn.Module):
+    """Another layer runs if the values are large, or by chance."""
+
+    def __init__(self, tell: str = "", by_chance: bool = False) -> None:
+        super().__init__()
+        self.a, self.b, self.out, self.act = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), bipolar.BReLU(dim=-1)
+        self.tell, self.by_chance, self.large = tell, by_chance, False
+
+    def forward(self, x: Tensor) -> Any:
+        large = random.random() < 0.5 if self.by_chance else bool(x.square().mean() > 30)  # noqa: S311
+        out = self.out(self.act(self.b(x) if large else self.a(x)))
+        if self.tell == "attribute":
+            self.large = large
+        return (out, large) if self.tell == "output" else out
+
+
+class Around(nn.Module):
+    """A module that may run another way, between others; one activation belongs to both."""
+
+    def __init__(self, inner: Choosy) -> None:
+        super().__init__()
+        self.before = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 8), inner.act, nn.Linear(8, 8))
+        self.inner, self.after = inner, nn.Sequential(nn.Linear(8, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 2))
+        self.other = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Any = self.inner(self.before(x))
+        h, large = found if isinstance(found, tuple) else (found, self.inner.large)
+        out: Tensor = self.after(self.other(h) if large else h)
+        return out
+
+
+@pytest.mark.parametrize("by_chance", [False, True])
+def test_what_runs_around_a_module_that_decides_is_folded(by_chance: bool) -> None:
+    model = Around(Choosy(by_chance=by_chance)).eval()
+    small, large = torch.randn(6, 4), 1000 * torch.randn(6, 4)
+    plain = bipolar.fold(model, small)
+    assert {name for name, reason in plain.fold_report.activations.items() if not reason} == {"before.1", "after.1"}
+    assert "may decide what runs" in plain.fold_report.activations["before.3"]
+    for x in (small, large):
+        random.seed(1)
+        expected = model(x)
+        random.seed(1)
+        torch.testing.assert_close(plain(x), expected)
+
+
+@pytest.mark.parametrize("tell", ["output", "attribute"])
+def test_a_decision_that_others_learn_of(tell: str) -> None:
+    model = Around(Choosy(tell)).eval()
+    report = bipolar.symmetry(model, torch.randn(6, 4))
+    if tell == "attribute":  # it is written, but the same as before: a first look does not show it
+        model.inner.large = True
+        report = bipolar.symmetry(model, torch.randn(6, 4))
+    assert all("may decide what runs" in reason for reason in report.activations.values()), report
+
+
 class InPlace(nn.Module):
     """Changes a view of what it goes on with."""
 
@@ -118,6 +176,33 @@ def test_in_place_operations(view: bool) -> None:
     model, x = InPlace(view), torch.randn(3, 4)
     assert torch.equal(bipolar.fold(model, x)(x), model(x))
     assert bipolar.symmetry(model, x).holds == (not view)
+
+
+def test_a_change_in_place_hinders_only_what_it_touches() -> None:
+    def run(n: Net, x: Tensor) -> Tensor:
+        h = n.act(n.b(n.pre(x)))
+        h[:, 0].mul_(2)
+        out: Tensor = n.out(h)
+        return out
+
+    model = Net(run)
+    model.pre = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 4))
+    report = assert_folds(model, BATCH, torch.randn(3, 4))
+    assert not report.activations["pre.1"]
+    assert "changed in place through a view" in report.activations["act"]
+
+
+@pytest.mark.parametrize(("value", "holds"), [(0, True), (0.0, True), (1.0, False), (torch.zeros(8), False)], ids=str)
+def test_values_that_are_written(value: Any, holds: bool) -> None:
+    def run(n: Net, x: Tensor) -> Tensor:
+        h = n.act(n.a(x))
+        h[x[:, 0] > 0] = value
+        out: Tensor = n.out(h)
+        return out
+
+    report = assert_folds(Net(run), BATCH, torch.randn(3, 4))
+    assert report.holds == holds
+    assert holds or "values are written into it" in report.activations["act"]
 
 
 def test_what_did_not_run_is_named() -> None:

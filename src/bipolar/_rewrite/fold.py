@@ -1,5 +1,6 @@
 """Folding of a bipolar network into the plain one that computes the same, by flipped signs of weights; and back."""
 
+import random
 from typing import Any, TypeVar, cast, overload
 
 import torch
@@ -11,12 +12,11 @@ from bipolar._rewrite.optimizer_state import Partners, carry_over
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.replacement import copied, replaced, set_activation
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.analysis import Analysis, Goal, analyse
+from bipolar._symmetry.analysis import Analysis, Goal, analyse, checked
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.example import example_for
 from bipolar._symmetry.recording import ActivationCall
 from bipolar._symmetry.report import SymmetryReport
-from bipolar._tools.calling import unwrapped
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -169,9 +169,7 @@ def _with_activations(
     strict: bool,
     optimizer: torch.optim.Optimizer | None,
 ) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model: expected an nn.Module, got {model!r}")
-    original = unwrapped(model)
+    original = checked(model)
     if isinstance(original, StackedRNN):
         changed, partners = _stack_alone(original, goal, pattern, strict)
     else:
@@ -198,15 +196,26 @@ def _changed(
         for tensor, sign in flips.items():
             tensor.mul_(sign)
     changed = _with_other_activations(changed, analysis, goal)
-    before, after = outputs_of(original, example), outputs_of(changed, example)
+    before, after = (_outputs_by_the_same_chance(some, example) for some in (original, changed))
     found = difference(before, after, 1e-4, any_sign=analysis.recording.flips_states)
     if found:
         raise FoldingError(
             f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
-            " Does it compute something that no torch function shows, or draw random numbers?"
+            " Does it compute something that no torch function shows?"
         )
     changed.fold_report = report  # type: ignore[assignment]
     return changed, partners
+
+
+def _outputs_by_the_same_chance(model: nn.Module, example: Any) -> list[Tensor]:
+    """The outputs of a model, whose random numbers begin with the present state, and leave it as it is."""
+    drawn = random.getstate()
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng(list(devices)):
+            return outputs_of(model, example)
+    finally:
+        random.setstate(drawn)
 
 
 def _stack_alone(rnn: StackedRNN, goal: Goal, pattern: Pattern, strict: bool) -> tuple[nn.Module, Partners]:

@@ -1,6 +1,6 @@
 """Activations of a model that can change between bipolar and plain if some weights change their signs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern, check_pattern, signs
 from bipolar._symmetry.channels import channel_dim
+from bipolar._symmetry.evidence import Question, counter_examples
 from bipolar._symmetry.example import example_for
 from bipolar._symmetry.own_source import NotReplaceableError, find_call
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
@@ -31,6 +32,8 @@ class Analysis:
     pattern: Pattern
     changing: dict[Site, list[ActivationCall]] = field(default_factory=dict)
     staying: dict[Site, str] = field(default_factory=dict)
+    #: For activations that cannot change, a counter-example in words.
+    refuted: dict[Site, str] = field(default_factory=dict)
     #: The nodes that break the symmetry, with the reason.
     breaking: dict[int, str] = field(default_factory=dict)
 
@@ -58,7 +61,8 @@ class Analysis:
             rows.append(SymmetryRow(node.module, node.function, flipped, number in self.breaking, reason))
         idle = _idle_modules(self.recording)
         notes = [f"Did not run on this example, and was not looked at: {', '.join(idle)}."] if idle else []
-        return SymmetryReport({str(site): sites[site] for site in order}, rows, notes + self.recording.notes)
+        refuted = {str(site): self.refuted[site] for site in order if site in self.refuted}
+        return SymmetryReport({str(site): sites[site] for site in order}, rows, notes + self.recording.notes, refuted)
 
 
 def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
@@ -68,6 +72,11 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
     :math:`S b` for every bias, and the S cancel, as long as everything between the activations commutes with them. Here
     the signs are followed through one pass on an example. Where they cancel, bipolar activations can change what an
     initialiser measures, and nothing else; and :func:`~bipolar.fold` can take them away.
+
+    Other activations get one of two verdicts. One *cannot be* folded if a node f that its signs reach changes more than
+    signs: for the node's input x on the example, the sizes of :math:`f(S x)` and :math:`f(x)` differ. This refutes that
+    f lets the signs through, whatever signs of units change before and after it. For all others it is *not shown*: no
+    rule tells the signs behind some node, or weights of its own might take them up.
 
     Args:
         model: a model with bipolar activations; one with only plain ones is judged as if they were bipolar
@@ -81,12 +90,19 @@ def symmetry(model: nn.Module, example: Any = None) -> SymmetryReport:
         >>> report.holds, report.broken_by[0].name, report.broken_by[0].reason
         (False, '2', 'it takes a maximum')
     """
-    model = unwrapped(model)
+    model = checked(model)
     example = example_for(model, example)
     analysis = analyse(model, example, "plain")
     if not any(call.activation.channels for call in analysis.recording.activations):
         analysis = analyse(model, example, "bipolar")
     return analysis.report()
+
+
+def checked(model: object) -> nn.Module:
+    """A model without its wrappers; an error for anything else."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, not {model!r} of type {type(model).__name__}")
+    return unwrapped(model)
 
 
 def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alternate") -> Analysis:
@@ -95,25 +111,36 @@ def analyse(model: nn.Module, example: Any, goal: Goal, pattern: Pattern = "alte
     recording = record(model, example)
     sites = _sites_to_change(recording, goal)
     staying = _pin_hindered(recording, sites)
-    breaking = dict(recording.obstacles)
-    if breaking:
-        solution = recording.constraints.solve([])
-        node, why = recording.obstacles[0]
-        staying |= dict.fromkeys(sites, f"{recording.nodes[node]}: {why}")
-    else:
-        solution = recording.constraints.solve(
-            [
-                Wish.of(site, call.node, call.unknowns, _pattern_signs(calls, call, pattern))
-                for site, calls in sites.items()
-                if site not in staying
-                for call in calls
-            ]
-        )
-        conflicts = {site: solution.refused[site] for site in sites if site in solution.refused}
-        staying |= {site: _explanation(recording, sites, site, conflict) for site, conflict in conflicts.items()}
-        breaking = _breaking_nodes(conflicts.values())
+    wishes = [
+        Wish.of(site, call.node, call.unknowns, _pattern_signs(calls, call, pattern))
+        for site, calls in sites.items()
+        if site not in staying
+        for call in calls
+    ]
+    solution = recording.constraints.solve(wishes)
+    conflicts = {site: solution.refused[site] for site in sites if site in solution.refused}
+    staying |= {site: _explanation(recording, sites, site, conflict) for site, conflict in conflicts.items()}
+    breaking = _breaking_nodes(conflicts.values())
     changing = {site: calls for site, calls in sites.items() if site not in staying}
-    return Analysis(recording, solution, pattern, changing, staying, breaking)
+    refuted = counter_examples(model, example, _questions(recording, conflicts, wishes))
+    return Analysis(recording, solution, pattern, changing, staying, refuted, breaking)
+
+
+def _questions(recording: Recording, conflicts: dict[Site, Conflict], wishes: Sequence[Wish]) -> dict[Site, Question]:
+    """For each refused activation the node that its signs do not pass, and the signs that reach this node."""
+    found = {}
+    for site, conflict in conflicts.items():
+        asked = [wish for wish in wishes if wish.unit == site]
+        if conflict.unit not in (None, site):
+            others = [wish for wish in wishes if wish.unit == conflict.unit]
+            asked += [wish.refused() for wish in others] if conflict.reason else others
+        number = conflict.node if conflict.unit is None or conflict.meeting is None else conflict.meeting
+        node = recording.nodes[number]
+        same = {i for i, n in enumerate(recording.nodes) if (n.module, n.function) == (node.module, node.function)}
+        signs = recording.constraints.forced(asked, same)
+        if signs is not None:
+            found[site] = Question(number, node, signs)
+    return found
 
 
 def _sites_to_change(recording: Recording, goal: Goal) -> dict[Site, list[ActivationCall]]:
@@ -144,8 +171,10 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) ->
     """The reason why an activation cannot change, whatever the signs; empty if there is none."""
     recognised = calls[0].activation
     stacked = len(calls[0].shape) == 1
+    owner = recording.model.get_submodule(site.owner)
+    if owner in recording.frozen:
+        return recording.frozen[owner]
     if site.number is not None:
-        owner = recording.model.get_submodule(site.owner)
         try:
             find_call(owner, recording.places[site.owner][site.number], recognised)
         except NotReplaceableError as error:

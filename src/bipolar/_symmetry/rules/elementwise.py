@@ -8,17 +8,19 @@ from torch import Tensor
 from bipolar._activations.catalogue import of_plain_name
 from bipolar._symmetry.recording import Recording
 from bipolar._symmetry.rules.arguments import shrunk
-from bipolar._symmetry.rules.refusal import refuse, require_plus
+from bipolar._symmetry.rules.refusal import refuse
 
 
 def odd(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """f(-x) = -f(x): the output has the signs of the input."""
-    recording.give(output, recording.of(args[0]))
+    recording.give_same(output, args[0])
 
 
 def even(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """f(-x) = f(x): the output is the same whatever the signs of the input."""
-    recording.keeps_layout(output, recording.of(args[0]), "its output has the same sign whatever its input has")
+    if recording.is_weight(args[0]) and output is not args[0]:
+        return recording.give(output, recording.everywhere_plus(output))
+    return recording.keeps_layout(output, recording.of(args[0]), "its output has the same sign whatever its input has")
 
 
 def activation(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -60,8 +62,7 @@ def add(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], out
     unknowns = []
     for value in _operands(args, kwargs):
         if isinstance(value, Tensor):
-            own = recording.of(value)
-            unknowns.append(own.view((1,) * (output.ndim - own.ndim) + own.shape))
+            unknowns.append(_aligned(recording.of(value), output))
         elif value != 0:
             unknowns.append(recording.everywhere_plus(output))
     first, *others = unknowns
@@ -71,24 +72,42 @@ def add(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], out
 
 
 def multiply(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """The product of a signal and factors with the sign +1 has the signal's signs; two signals are not followed."""
+    """The sign of a product, or of a quotient, is the product of the factors' signs; a factor of +1 changes nothing."""
     if kwargs.get("rounding_mode") is not None:
         return refuse(recording, args, kwargs, output)
-    values = _operands(args, kwargs)
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    followed = []
-    for value in tensors:
-        if recording.is_own(value):
-            recording.plus(recording.of(value), "a parameter that is multiplied with keeps its sign")
-        elif not recording.constraints.is_plus(recording.of(value)):
-            followed.append(value)
-    divides = recording.nodes[-1].function.startswith(("div", "true_div", "__truediv__"))
-    if len(followed) > 1 or (divides and followed and followed[0] is not values[0]):
-        return require_plus(recording, followed, output, "it multiplies two signals")
+    tensors = [value for value in _operands(args, kwargs) if isinstance(value, Tensor)]
+    weights = [value for value in tensors if recording.is_weight(value)]
+    if weights:
+        return _scale(recording, tensors, weights, output)
+    followed = [value for value in tensors if not recording.constraints.is_plus(recording.of(value))]
+    if len(followed) > 1:
+        a, b = (_aligned(recording.of(value), output) for value in followed)
+        product = recording.constraints.fresh(*torch.broadcast_shapes(a.shape, b.shape))
+        recording.constraints.multiply(a, b, product, recording.node)
+        return recording.give(output, product)
     carrier = followed[0] if followed else max(tensors, key=lambda t: recording.of(t).numel())
-    unknowns = recording.of(carrier)
-    recording.give(output, unknowns.view((1,) * (output.ndim - unknowns.ndim) + unknowns.shape))
-    return None
+    return recording.give(output, _aligned(recording.of(carrier), output))
+
+
+def _scale(recording: Recording, tensors: list[Tensor], weights: list[Tensor], output: Tensor) -> None:
+    """A weight that a signal is multiplied with keeps its sign; a weight times something positive is still a weight."""
+    others = [value for value in tensors if not any(value is weight for weight in weights)]
+    carrier = None
+    if all(recording.constraints.is_plus(recording.of(value)) for value in others):
+        whole = [weight for weight in weights if weight.shape == output.shape]
+        carrier = max(whole, key=recording.is_trained, default=None)  # not a mask
+    for weight in weights:
+        if weight is not carrier:
+            recording.keep_sign(weight, "a parameter that is multiplied with keeps its sign")
+    if carrier is not None:
+        return recording.give_same(output, carrier)
+    carrier = max(others or weights, key=lambda t: recording.of(t).numel())
+    return recording.give(output, _aligned(recording.of(carrier), output))
+
+
+def _aligned(unknowns: Tensor, output: Tensor) -> Tensor:
+    """Unknowns with as many dimensions as an output has."""
+    return unknowns.view((1,) * (output.ndim - unknowns.ndim) + unknowns.shape)
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

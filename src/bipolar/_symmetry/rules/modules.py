@@ -7,7 +7,7 @@ from torch import Size, Tensor, nn
 
 from bipolar._activations.recognition import recognise_module
 from bipolar._rnn import StackedRNN
-from bipolar._symmetry.recording import Recording, Site
+from bipolar._symmetry.recording import Recording, Site, Tag
 from bipolar._symmetry.rules.refusal import require_plus
 
 #: Takes a recording, a module, the floating-point tensors in its arguments, and its output, to which it gives signs.
@@ -74,9 +74,16 @@ def _stacked_weights(recording: Recording, module: StackedRNN, inward: Tensor, h
     for i, (u, w, bias) in enumerate(module.layers()):
         below = inward if i == 0 else hidden
         for weight, columns in ((u, below), (w, hidden)):
-            tag = (hidden.view(-1, 1), columns.view(1, -1))
-            known = recording.weights.setdefault(weight, tag)  # another tag if the weight is used elsewhere, too
-            for a, b in zip(known, tag, strict=True):
-                recording.constraints.equate(a, b, recording.node)
+            _tie_weight(recording, weight, (hidden.view(-1, 1), columns.view(1, -1)))
         if bias is not None:
             recording.constraints.equate(recording.of(bias), hidden, recording.node)
+
+
+def _tie_weight(recording: Recording, weight: Tensor, tag: Tag) -> None:
+    """Gives a weight signs, a product of two factors; or equates them, if it is used elsewhere, too."""
+    known = recording.weight_of(weight, lambda: tag)
+    if known is None or len(known) != 2:
+        recording.plus((*tag, *(known or ())), "its weight is used in another way elsewhere")
+        return
+    for a, b in zip(known, tag, strict=True):
+        recording.constraints.equate(a, b, recording.node)

@@ -13,14 +13,17 @@ from torch.utils._pytree import tree_leaves, tree_map
 from bipolar._symmetry.recording import Recording
 from bipolar._symmetry.rules.arguments import floats_in, shrunk
 from bipolar._symmetry.rules.layers import matrix_signs
-from bipolar._symmetry.rules.refusal import refuse
+from bipolar._symmetry.rules.refusal import refuse, require_plus
 from bipolar._symmetry.solver import PLUS
 from bipolar._tools.nested import tensors_in
 
 
 def move(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    if _transpose_weight(recording, args, output):
+    if _transpose_weight(recording, args, output) or _reshape_weight(recording, args, kwargs, output):
         return
+    if recording.nodes[-1].function.endswith("_as"):  # the second tensor gives its shape, and not its values
+        shape = torch.empty((), dtype=torch.bool).expand((args[1] if len(args) > 1 else kwargs["other"]).shape)
+        args, kwargs = (args[0], shape), {}
     tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     if any(recording.is_derived(t) for t in tensors):  # a signal decides where values go
         refuse(recording, args, kwargs, output)
@@ -53,15 +56,47 @@ def pad(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], out
     return None
 
 
+def write(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """x[index] = value: zeros have any sign; for other values x has the signs +1."""
+    x, _, value = args
+    if isinstance(value, Tensor) or value != 0:
+        require_plus(recording, list(floats_in((x, value))), None, "values are written into it")
+    recording.give(x, recording.of(x))
+
+
 def _transpose_weight(recording: Recording, args: tuple[Any, ...], output: Any) -> bool:
     """Swaps the two factors of a weight's signs if the function transposes it, for a product with it later on."""
     transposed = recording.nodes[-1].function in ("t", "T", "mT", "transpose")
-    if not transposed or not recording.is_own(args[0]) or args[0].ndim != 2:
+    if not transposed or args[0].ndim != 2 or not (recording.is_own(args[0]) or recording.is_product(args[0])):
         return False
     tag = matrix_signs(recording, args[0])
     if tag is None or len(tag) != 2:
         return False
     recording.give(output, tag[1].mT, tag[0].mT)
+    return True
+
+
+#: Functions that give all values another place, and leave none out.
+_RESHAPES = frozenset(
+    (
+        *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "ravel", "view_as", "reshape_as"),
+        *("transpose", "t", "T", "mT", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
+    )
+)
+
+
+def _reshape_weight(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> bool:
+    """Leaves the signs of a weight open until it is used, if the function only gives it another shape."""
+    if recording.nodes[-1].function not in _RESHAPES or not recording.is_weight(args[0]):
+        return False
+    if recording.is_product(args[0]):
+        return False
+    function, shape, rest = recording.function, args[0].shape, args[1:]
+
+    def moved(unknowns: Tensor) -> Tensor:
+        return shrunk(function(unknowns.expand(shape).contiguous(), *rest, **kwargs))
+
+    recording.give_same(output, args[0], moved)
     return True
 
 
@@ -114,7 +149,10 @@ def _equate_rest(recording: Recording, parameter: Tensor, places: Sequence[Tenso
     A table of positions is one.
     """
     unknowns = recording.of(parameter).expand(parameter.shape)
-    used = torch.isin(unknowns, torch.cat([where.flatten() for where in places]))
+    used = torch.zeros(recording.constraints.unknowns, dtype=torch.bool)
+    for where in places:
+        used[where] = True
+    used = used[unknowns]
     for dim in range(parameter.ndim):
         others = [d for d in range(parameter.ndim) if d != dim]
         reached = used.sum(others) if others else used
