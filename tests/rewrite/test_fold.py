@@ -217,5 +217,5 @@ def test_the_report_is_known_to_type_checkers() -> None:
     assert report is vars(plain)["fold_report"]  # also an attribute
     with pytest.raises(ValueError, match=r"model: Sequential was not made by bipolar.fold or unfold"):
         bipolar.fold_report(model)
-    with pytest.raises(TypeError, match=r"model: expected an nn.Module, got 3"):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, not 3"):
         bipolar.fold(3)  # type: ignore[call-overload]  # what is not a model
