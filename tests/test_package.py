@@ -190,3 +190,11 @@ def test_the_example_of_a_builder_runs(tmp_path: Path) -> None:
     assert all(error < 60 for error in errors), result.stdout
     assert "outputs equal to the last bit: True" in result.stdout
     assert path.stat().st_size > 10_000
+
+
+@pytest.mark.long
+def test_the_example_of_unfair_batches_shows_its_point() -> None:
+    result = run(sys.executable, ROOT / "examples/unfair_batches.py", "--steps", "200", "--seeds", "1")
+    assert result.returncode == 0, result.stderr
+    without, *with_norm = (float(number) for number in re.findall(r"([\d.]+) %", result.stdout))
+    assert without < 10 < 25 < min(with_norm), result.stdout
