@@ -1,15 +1,10 @@
 """The types that users' type checkers see."""
 
-import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from torch import nn
-
-import bipolar
 from tests.helpers.paths import ROOT
 from tests.helpers.readme import python_examples
 
@@ -28,10 +23,6 @@ bipolar.nothing
 """
 
 
-@pytest.mark.xfail(
-    inspect.signature(bipolar.convert).return_annotation is nn.Module,
-    reason="to a type checker, convert gives back any module, not one of the model's class",
-)
 def test_the_examples_of_the_readme_and_the_public_names(tmp_path: Path) -> None:
     """In one process of mypy, with the cache that checking the project leaves."""
     files = {f"example_{number}.py": example for number, example in enumerate(python_examples())}
