@@ -21,7 +21,12 @@ from bipolar.lab.reproduce.trials import Trial, run
 #: Runs trials, and calls back after each.
 Executor: TypeAlias = Callable[[Sequence[Trial], Path | None, Callable[[Trial], None]], None]
 #: What all worker processes import; where processes can be forked, once for all of them.
-IMPORTED = ["bipolar.lab.training.text", "bipolar.lab.training.images", "lightning_fabric", "torch.utils.tensorboard"]
+IMPORTED = [
+    "bipolar.lab.training.text.runs",
+    "bipolar.lab.training.images.runs",
+    "lightning_fabric",
+    "torch.utils.tensorboard",
+]
 #: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
 
