@@ -185,7 +185,9 @@ def test_inputs_that_are_not_contiguous(case: Case, pattern: Pattern) -> None:
 def test_nan_and_infinity_behave_as_in_torch(case: Case) -> None:
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0])
     x = special.repeat_interleave(32).view(5, 32)  # long enough for vectorised kernels, with both kinds of unit
-    torch.testing.assert_close(case(x), by_definition(case.f, x, 1, "alternate"), equal_nan=True)
+    # not unit by unit: the GELU of infinity depends in torch on the layout of the memory
+    flipped = torch.arange(32) % 2 == 1
+    torch.testing.assert_close(case(x), torch.where(flipped, -case.f(-x), case.f(x)), equal_nan=True)
     assert case(x)[0].isnan().all()
 
 

@@ -1,6 +1,7 @@
 """Tables as text."""
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -19,11 +20,17 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[object]], width: i
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(header))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    width = shutil.get_terminal_size((_NO_TERMINAL, 24)).columns if width is None else width
+    width = _width_of_terminal() if width is None else width
     widths = _folded(widths, numeric, width - 2 * (len(header) - 1))
     lines = [line for row in cells for line in _lines(row, widths, numeric)]
     head = len(_lines(cells[0], widths, numeric))
     return "\n".join([*lines[:head], "  ".join("-" * w for w in widths), *lines[head:]])
+
+
+def _width_of_terminal() -> int:
+    """The columns of the terminal that the output goes to; without one, more than any table has."""
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if shown else _NO_TERMINAL
 
 
 def _folded(widths: list[int], numeric: list[bool], available: int) -> list[int]:

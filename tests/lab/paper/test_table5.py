@@ -8,7 +8,7 @@ def test_the_papers_scale_is_the_papers_for_images_too() -> None:
     runs = table5.runs("paper")
     assert len(runs) == 2 * len(table5.COLUMNS)
     c = runs["orn: belu"]
-    assert (c.data, c.lr, c.length.max_epochs, c.batch_size, c.search) == ("cifar10", 0.08, 200, 128, True)
+    assert (c.data, c.peak, c.length.max_epochs, c.batch_size, c.search) == ("cifar10", 0.08, 200, 128, True)
     assert (c.model.network, c.model.depth, c.model.widen_factor, c.model.dropout) == ("orn", 28, 10, 0.3)
     assert (c.model.norm, c.model.shortcut, c.momentum, c.weight_decay) == (None, "clean", 0.9, 5e-4)
 
