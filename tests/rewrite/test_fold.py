@@ -219,3 +219,12 @@ def test_the_report_is_known_to_type_checkers() -> None:
         bipolar.fold_report(model)
     with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, not 3"):
         bipolar.fold(3)  # type: ignore[call-overload]  # what is not a model
+
+
+def test_a_folded_model_does_not_keep_the_report_of_its_conversion():
+    """With it, convert(like=...) would put bipolar activations beside folded weights."""
+    converted = bipolar.convert(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)))
+    folded = bipolar.fold(converted, torch.randn(3, 4))
+    with pytest.raises(ValueError, match=r"not made by bipolar\.convert"):
+        bipolar.conversion_report(folded)
+    assert bipolar.conversion_report(converted)["1"].after == "BReLU(dim=-1)"

@@ -203,6 +203,9 @@ def _changed(
             f"model: {type(original).__name__} and its changed version do not compute the same on the example: {found}."
             " Does it compute something that no torch function shows?"
         )
+    if analysis.changing:
+        for module in changed.modules():  # with the old activations, convert(like=...) would not repeat this model
+            module.__dict__.pop("conversion_report", None)
     changed.fold_report = report  # type: ignore[assignment]
     return changed, partners
 

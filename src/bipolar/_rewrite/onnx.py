@@ -129,8 +129,10 @@ def _dynamic_shapes(
     given: Mapping[str, Any], dynamic: Collection[int] | Mapping[str, Collection[int]] | None
 ) -> dict[str, Any]:
     """The dimensions that may vary: those that are asked for, or the first where the exporter finds that it can."""
+    if dynamic is not None and (isinstance(dynamic, str) or not isinstance(dynamic, Collection)):
+        raise TypeError(f"dynamic: expected dimensions such as (0, 1), or a mapping of names to these, got {dynamic!r}")
     if isinstance(dynamic, Mapping) and not dynamic.keys() <= given.keys():
-        unknown = ", ".join(sorted(dynamic.keys() - given.keys()))
+        unknown = ", ".join(sorted(map(str, dynamic.keys() - given.keys())))
         raise ValueError(f"dynamic: the example has no argument {unknown}; it has {', '.join(given)}")
     kind = torch.export.Dim.AUTO if dynamic is None else torch.export.Dim.DYNAMIC
     wanted = (0,) if dynamic is None else dynamic
