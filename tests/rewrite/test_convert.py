@@ -172,6 +172,30 @@ def test_a_layer_of_a_transformer(kind: type[nn.Module], activation: Any) -> Non
         assert not torch.allclose(converted(*given), layer(*given))
 
 
+def test_a_layer_of_a_transformer_is_folded() -> None:
+    x = torch.randn(3, 5, 8)
+    converted = bipolar.convert(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), example=x)
+    assert isinstance(converted.activation, bipolar.BReLU)
+    plain = bipolar.fold(converted, x, strict=True)
+    assert isinstance(plain.activation, nn.ReLU)
+    for mode in (True, False):
+        with torch.set_grad_enabled(mode):
+            assert torch.equal(plain.train(mode)(x), converted.train(mode)(x))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({tF.relu: "belu"}, "expected classes of modules or names of functions as keys, got .*; say 'relu'"),
+        ({nn.ELU: nn.Tanh()}, r"is one module, Tanh\(\), for all places; give its class"),
+        ({nn.ELU: lambda module: nn.Tanh()}, "given for '1' is called with dim and pattern"),
+    ],
+)
+def test_bad_mappings(mapping: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"activations: .*{message}"):
+        bipolar.convert(nn.Sequential(nn.Linear(4, 4), nn.ELU()), activations=mapping)
+
+
 def test_an_encoder_with_a_mask() -> None:
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
     x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])

@@ -221,7 +221,7 @@ def test_the_report_is_known_to_type_checkers() -> None:
         bipolar.fold(3)  # type: ignore[call-overload]  # what is not a model
 
 
-def test_a_folded_model_does_not_keep_the_report_of_its_conversion():
+def test_a_folded_model_does_not_keep_the_report_of_its_conversion() -> None:
     """With it, convert(like=...) would put bipolar activations beside folded weights."""
     converted = bipolar.convert(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)))
     folded = bipolar.fold(converted, torch.randn(3, 4))

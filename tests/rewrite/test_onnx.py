@@ -134,6 +134,6 @@ def test_a_cache_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dynamic", "message"), [(True, "expected dimensions"), ("batch", "expected dimensions"), ({0: (0,)}, "argument 0")]
 )
-def test_dynamic_says_what_it_takes(tmp_path: Path, dynamic: Any, message: str):
+def test_dynamic_says_what_it_takes(tmp_path: Path, dynamic: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"dynamic: .*{message}"):
         bipolar.export_onnx(nn.Linear(2, 2), torch.randn(3, 2), tmp_path / "model.onnx", dynamic=dynamic)

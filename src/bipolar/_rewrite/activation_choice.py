@@ -27,6 +27,8 @@ class ActivationChoice:
 
     def __init__(self, activations: Literal["auto"] | Activations, pattern: Pattern) -> None:
         self.activations, self.pattern = activations, pattern
+        if activations != "auto":
+            _check(activations)
 
     def names(self, kind: type[nn.Module]) -> bool:
         """Whether a class is in the mapping."""
@@ -53,7 +55,12 @@ class ActivationChoice:
         wanted = self.activations[keys[0]]
         if wanted is None:
             return None, "left, as the mapping says"
-        made = self._of(wanted, dim)
+        try:
+            made = self._of(wanted, dim)
+        except TypeError as error:
+            raise TypeError(
+                f"activations: the replacement given for {name!r} is called with dim and pattern: {error}"
+            ) from None
         if not isinstance(made, nn.Module):
             raise TypeError(f"activations: the replacement given for {name!r} made {made!r}, not a module")
         return made, ""
@@ -66,6 +73,20 @@ class ActivationChoice:
         if is_plain and not issubclass(wanted, ChannelActivation):  # type: ignore[arg-type]  # it is a class
             return wanted()
         return wanted(dim=dim(), pattern=self.pattern)
+
+
+def _check(activations: Mapping[Any, Any]) -> None:
+    for key, wanted in activations.items():
+        if not isinstance(key, str) and not (isinstance(key, type) and issubclass(key, nn.Module)):
+            said = f"; say {key.__name__!r}" if callable(key) and hasattr(key, "__name__") else ""
+            raise TypeError(
+                f"activations: expected classes of modules or names of functions as keys, got {key!r}{said}"
+            )
+        if isinstance(wanted, nn.Module):
+            raise TypeError(
+                f"activations: the replacement of {key!r} is one module, {wanted!r}, for all places; give its class, "
+                "or a function of dim and pattern that makes one"
+            )
 
 
 def _keys(recognised: RecognisedActivation | None) -> Sequence[Any]:

@@ -125,9 +125,7 @@ def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], o
         raise ExportError(f"model: torch cannot export {type(model).__name__}: {reason}{hint}") from error
 
 
-def _dynamic_shapes(
-    given: Mapping[str, Any], dynamic: Collection[int] | Mapping[str, Collection[int]] | None
-) -> dict[str, Any]:
+def _dynamic_shapes(given: Mapping[str, Any], dynamic: Any) -> dict[str, Any]:
     """The dimensions that may vary: those that are asked for, or the first where the exporter finds that it can."""
     if dynamic is not None and (isinstance(dynamic, str) or not isinstance(dynamic, Collection)):
         raise TypeError(f"dynamic: expected dimensions such as (0, 1), or a mapping of names to these, got {dynamic!r}")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard, is_slow
-from bipolar.lab.training.text import TextTask, train_text
+from bipolar.lab.training.text import TextConfig, TextTask, train_text
 from tests.helpers.text_runs import metrics, text_config
 
 
@@ -43,6 +44,8 @@ def test_a_run_that_diverges_ends_cleanly(corpus: Path, tmp_path: Path) -> None:
     assert result["status"] == "did not converge"
     assert result["reason"].startswith("the loss is")
     assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "did not converge"
+    with pytest.raises(UsageError, match="this run did not converge, and a longer one would begin as it did"):
+        train_text(TextConfig(resume=tmp_path / "run", max_steps=800))
     assert metrics(tmp_path / "run")[-1]["step"] == result["step"]
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from torch import Size, Tensor, nn
 
+from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import recognise_module
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.recording import Recording, Site, Tag
@@ -29,6 +30,8 @@ def sign_rule(*kinds: type[nn.Module]) -> Callable[[_R], _R]:
 
 def rule_of(module: nn.Module) -> ModuleRule | None:
     """The rule of a module that is followed as a whole."""
+    if isinstance(module, nn.TransformerEncoderLayer) and isinstance(module.activation, ChannelActivation):
+        return None  # then it computes in Python, function by function
     return next((_MODULE_RULES[kind] for kind in type(module).__mro__ if kind in _MODULE_RULES), None)
 
 
