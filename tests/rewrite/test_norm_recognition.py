@@ -198,6 +198,17 @@ def test_hand_written_norms_go_and_functions_are_named() -> None:
     assert isinstance(bipolar.convert(model, remove_norm="batch", example=x).norm, RMSNorm)
 
 
+def test_a_weight_that_is_standardised_by_a_norm_function_is_no_norm_of_the_signal() -> None:
+    class Standardised(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            rows = tF.batch_norm(self.weight.t().clone(), None, None, training=True).t()
+            return tF.linear(x, rows, self.bias)
+
+    model = nn.Sequential(Standardised(4, 8), nn.LayerNorm(8), nn.ReLU())
+    report = bipolar.convert(model, remove_norm="all", example=torch.randn(3, 4)).conversion_report
+    assert [(row.name, row.after) for row in report] == [("1", "Identity"), ("2", "BReLU(dim=-1)")]
+
+
 def test_norms_of_a_transformer_layer_are_left_and_named() -> None:
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16), nn.LayerNorm(8))
     report = bipolar.convert(model, remove_norm="all", example=torch.randn(3, 2, 8)).conversion_report

@@ -1,6 +1,6 @@
 """Conversion in progress: norm layers that go, activations that change, and the report on both."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -9,11 +9,11 @@ from torch import nn
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.recognition import RecognisedActivation, resembles_activation
-from bipolar._rewrite.activation_choice import ActivationChoice, ChannelPlaces
+from bipolar._rewrite.activation_choice import ActivationChoice, ChannelPlaces, UnknownChannelsError
 from bipolar._rewrite.computed import computes_an_activation
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
 from bipolar._rewrite.functional_calls import Replacement, replace_calls_
-from bipolar._rewrite.norm_recognition import ChosenNorms
+from bipolar._rewrite.norm_recognition import ChosenNorms, norm_calls
 from bipolar._rewrite.norms import ChannelAffine, Neighbours, is_folded, remove
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.placing import HOLDERS, held_by, put
@@ -96,8 +96,9 @@ class Conversion:
 
     def say_norm_functions(self, recording: Recording, functions: Collection[str]) -> None:
         """Reports norms that are called as functions."""
-        for owner, function in dict.fromkeys((node.module, node.function) for node in recording.nodes):
-            if function in functions and owner not in self._rows:
+        found = norm_calls(recording, functions)
+        for owner, function in dict.fromkeys((node.module, node.function) for node in found):
+            if owner not in self._rows:
                 note = "a norm called as a function; to have it removed, call a module"
                 self._say(owner or "(model)", f"{function}()", LEFT, note)
 
@@ -130,6 +131,8 @@ class Conversion:
                 module = made or recognised.out_of_place().plain()
                 found.replacements.append(Replacement(place, recognised, module))
                 found.exposed |= exposed
+            else:
+                self._say(site.owner or "(model)", f"{recognised.name}()", LEFT, why)
         for owner, found in functions.items():
             self._change_functions(owner, found)
 
@@ -141,7 +144,21 @@ class Conversion:
             return None, "called with its channels in different dimensions; use one activation per call"
         kind = None if stacked or site.number is not None else type(module)
         dim = partial(self._dim, module, site.owner, calls)
-        return self.choice.made(calls[0].activation, kind, dim, site.owner, exposed)
+        return self._made(calls[0].activation, kind, dim, site.owner, exposed)
+
+    def _made(
+        self,
+        recognised: RecognisedActivation | None,
+        kind: type[nn.Module] | None,
+        dim: Callable[[], int],
+        name: str,
+        exposed: bool = False,
+    ) -> tuple[nn.Module | None, str]:
+        """The replacement of an activation; or None, and the reason: an example that shows too little is one."""
+        try:
+            return self.choice.made(recognised, kind, dim, name, exposed)
+        except UnknownChannelsError as error:
+            return None, str(error)
 
     def _dim(self, module: nn.Module, name: str, calls: Sequence[ActivationCall]) -> int:
         return -1 if isinstance(module, HOLDERS) else self.places.of(name, calls)
@@ -186,7 +203,7 @@ class Conversion:
             if recognised is None and not self.choice.names(type(module)):
                 self._say_left(name, module)
                 continue
-            made, why = self.choice.made(recognised, kind, partial(self._dim, module, name, ()), name)
+            made, why = self._made(recognised, kind, partial(self._dim, module, name, ()), name)
             if made is None:
                 self._say(name, _label(module), LEFT, why)
             else:
