@@ -10,7 +10,6 @@ from torch import nn
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.recognition import RecognisedActivation, resembles_activation
 from bipolar._rewrite.activation_choice import ActivationChoice, ChannelPlaces, UnknownChannelsError
-from bipolar._rewrite.computed import computes_an_activation
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
 from bipolar._rewrite.functional_calls import Replacement, replace_calls_
 from bipolar._rewrite.norm_recognition import ChosenNorms, norm_calls
@@ -21,6 +20,7 @@ from bipolar._rewrite.replacement import replaced
 from bipolar._rewrite.steps import step, stored
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.channels import channel_dims_differ
+from bipolar._symmetry.computed import computes_an_activation
 from bipolar._symmetry.own_source import NotReplaceableError
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.rules.modules import SELF_ACTIVATED
@@ -50,6 +50,8 @@ class Conversion:
         self._done: set[nn.Module] = set()
         #: Nodes, by id, that would change a tensor that others use, now that norms are gone.
         self._exposed: set[int] = set()
+        #: Norms that are gone, by what is in their place: the name, the norm and its label.
+        self._removed: dict[nn.Module, tuple[str, nn.Module, str]] = {}
         #: Labels of modules from before they were changed, for modules that are reported later.
         self._was: dict[str, str] = {}
 
@@ -73,6 +75,7 @@ class Conversion:
         for name, norm in chosen.norms:
             if not is_folded(norm):
                 self._remove(name, norm, chosen.split.get(name, type(norm).__name__), neighbours)
+        self._put_back_norms_that_are_read(example)
         self._in_place_to_out_of_place(recording)
 
     def _remove(self, name: str, norm: nn.Module, label: str, neighbours: Neighbours) -> None:
@@ -85,7 +88,27 @@ class Conversion:
             self._exposed |= neighbours.exposed(name)
         self.report.steps.append(step("norm", name, norm, channels=channels))
         self.model = replaced(self.model, norm, removal.replacement)
+        self._removed[removal.replacement] = name, norm, label
         self._say(name, label, type(removal.replacement).__name__, removal.note)
+
+    def _put_back_norms_that_are_read(self, example: Any) -> None:
+        """Puts back norms whose attributes the model reads, as in ``self.norm(x.to(self.norm.weight.dtype))``."""
+        while self._removed:
+            try:
+                outputs_of(self.model, example)
+            except Exception as error:
+                read, attribute = (error.obj, error.name) if isinstance(error, AttributeError) else (None, "")
+                if not isinstance(read, nn.Module) or read not in self._removed:
+                    raise RuntimeError(
+                        f"model: without its norms {type(self.model).__name__} raises {type(error).__name__} on the "
+                        f"example: {error}; leave a norm out by remove_norm=lambda name, module: ..."
+                    ) from error
+                name, norm, label = self._removed.pop(read)
+                self.model = replaced(self.model, read, norm)
+                self.report.steps = [s for s in self.report.steps if (s["step"], s["module"]) != ("norm", name)]
+                self._rows[name] = [ConversionRow(name, label, LEFT, f"the model reads its {attribute}")]
+            else:
+                return
 
     def _why_not_run(self, name: str) -> str:
         for i, character in enumerate(name):

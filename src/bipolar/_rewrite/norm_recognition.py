@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bipolar._rewrite.computed import computes_a_norm
 from bipolar._rewrite.outputs import difference
 from bipolar._rewrite.replacement import replaced
 from bipolar._rewrite.steps import Step, step, stored
+from bipolar._symmetry.computed import computes_a_norm
 from bipolar._symmetry.recording import Key, Node, Recording
 from bipolar._symmetry.trace import record
 from bipolar._tools.calling import call
