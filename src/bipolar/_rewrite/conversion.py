@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.recognition import RecognisedActivation, resembles_activation
@@ -24,6 +25,7 @@ from bipolar._symmetry.computed import computes_an_activation
 from bipolar._symmetry.own_source import NotReplaceableError
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.rules.modules import SELF_ACTIVATED
+from bipolar._tools.calling import arguments_of
 
 
 @dataclass
@@ -93,9 +95,10 @@ class Conversion:
 
     def _put_back_norms_that_are_read(self, example: Any) -> None:
         """Puts back norms whose attributes the model reads, as in ``self.norm(x.to(self.norm.weight.dtype))``."""
+        args, kwargs = arguments_of(example)
         while self._removed:
-            try:
-                outputs_of(self.model, example)
+            try:  # on copies: an activation in place may reach the example, until it is replaced
+                outputs_of(self.model, tree_map(_cloned, kwargs or args))
             except Exception as error:
                 read, attribute = (error.obj, error.name) if isinstance(error, AttributeError) else (None, "")
                 if not isinstance(read, nn.Module) or read not in self._removed:
@@ -270,6 +273,10 @@ class Conversion:
 
 
 _MAPPING = "activations={{{0}: lambda dim, pattern: bipolar.Bipolar({0}(), dim, pattern)}} makes it bipolar"
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _lacks_bias(module: nn.Module) -> bool:
