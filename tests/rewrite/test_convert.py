@@ -270,6 +270,43 @@ def test_the_channels_are_found_by_an_input_that_is_made_up_or_asked_for() -> No
         bipolar.convert(nn.ReLU())
 
 
+def test_an_activation_that_the_example_does_not_run_is_left_if_its_channels_are_not_known() -> None:
+    class Unused(nn.Module):
+        """As Mamba, whose activation is there and is not called."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act, self.linear, self.unused = nn.Conv1d(3, 4, 1), nn.ReLU(), nn.Linear(5, 2), nn.SiLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.linear(self.act(self.conv(x)))
+            return out
+
+    example = torch.randn(2, 3, 5)
+    report = bipolar.convert(Unused(), example=example).conversion_report
+    assert report["act"].after == "BReLU(dim=1)"
+    assert report["unused"].after == "left"
+    assert report["unused"].note.startswith("the example does not run it")
+    assert report["unused"].note.endswith("say dim=1 or dim=-1")
+    assert bipolar.convert(Unused(), example=example, dim=1).unused.dim == 1
+
+
+def test_a_function_whose_channels_move_is_left_and_named() -> None:
+    class Wandering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.linear = nn.Conv2d(3, 6, 1), nn.Linear(6, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in (self.conv, self.linear):
+                x = torch.relu(layer(x)).movedim(1, -1)
+            return x
+
+    report = bipolar.convert(Wandering(), example=images()).conversion_report
+    assert (report[0].name, report[0].before, report[0].after) == ("(model)", "relu()", "left")
+    assert "use one activation per call" in report[0].note
+
+
 def test_a_mapping_goes_before_what_is_bipolar_already() -> None:
     model = nn.Sequential(nn.Linear(4, 8), bipolar.BReLU(dim=-1), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     for example in (None, torch.randn(3, 4)):

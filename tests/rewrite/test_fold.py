@@ -228,3 +228,20 @@ def test_a_folded_model_does_not_keep_the_report_of_its_conversion() -> None:
     with pytest.raises(ValueError, match=r"not made by bipolar\.convert"):
         bipolar.conversion_report(folded)
     assert bipolar.conversion_report(converted)["1"].after == "BReLU(dim=-1)"
+
+
+def test_an_activation_written_by_hand_comes_back() -> None:
+    class Quick(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.sigmoid(1.702 * x)
+
+    x = torch.randn(5, 4)
+    bipolar_model = bipolar.convert(nn.Sequential(nn.Linear(4, 8), Quick(), nn.Linear(8, 2)), example=x)
+    plain = bipolar.fold(bipolar_model, x)
+    back = bipolar.unfold(plain, x)
+    assert isinstance(plain[1], Quick)
+    assert isinstance(back[1], bipolar.Bipolar)
+    assert list(bipolar.symmetry(plain, x).activations) == ["1"]
+    assert torch.equal(back[0].weight, bipolar_model[0].weight)
+    assert torch.equal(back(x), plain(x))
+    assert torch.equal(plain(x), bipolar_model(x))

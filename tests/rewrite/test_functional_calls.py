@@ -178,6 +178,9 @@ class Refused(Net):
     def several(self, x: Tensor) -> Tensor:
         return tF.relu(*[x])
 
+    def fresh(self, x: Tensor) -> Tensor:
+        return nn.ReLU()(x)
+
 
 @pytest.mark.parametrize(
     ("run", "reason"),
@@ -185,13 +188,14 @@ class Refused(Net):
         (Refused.slopes, r"tF.leaky_relu(x, self.slope) reads self.slope at each call"),
         (Refused.chosen, "which function act(x) calls is decided at each call"),
         (Refused.part, "changes x[:, :3] in place"),
-        (lambda _, x: _outside(x), "relu is called in _outside ("),
-        (Refused.decorated, "relu is called in decorated ("),
+        (lambda _, x: _outside(x), "), which is not a method of Refused"),
+        (Refused.fresh, "), which is not a method of Refused"),
+        (Refused.decorated, "), whose source is decorated or not known"),
         (Refused.mapped, "is decided at each call"),
         (Refused.several, "the input of tF.relu(*[x]) is not an argument of its own"),
         (lambda _, x: tF.rrelu(x), "rrelu as a function, which is not the same"),
     ],
-    ids=["attribute", "variable", "part", "outside", "decorated", "map", "star", "state"],
+    ids=["attribute", "variable", "part", "outside", "fresh module", "decorated", "map", "star", "state"],
 )
 def test_calls_that_no_module_can_replace_are_left_and_named(run: Any, reason: str) -> None:
     model = Refused(run)

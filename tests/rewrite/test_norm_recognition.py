@@ -198,6 +198,53 @@ def test_hand_written_norms_go_and_functions_are_named() -> None:
     assert isinstance(bipolar.convert(model, remove_norm="batch", example=x).norm, RMSNorm)
 
 
+def test_a_weight_that_is_standardised_by_a_norm_function_is_no_norm_of_the_signal() -> None:
+    class Standardised(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            rows = tF.batch_norm(self.weight.t().clone(), None, None, training=True).t()
+            return tF.linear(x, rows, self.bias)
+
+    model = nn.Sequential(Standardised(4, 8), nn.LayerNorm(8), nn.ReLU())
+    report = bipolar.convert(model, remove_norm="all", example=torch.randn(3, 4)).conversion_report
+    assert [(row.name, row.after) for row in report] == [("1", "Identity"), ("2", "BReLU(dim=-1)")]
+
+
+def test_a_norm_whose_weight_the_model_reads_stays() -> None:
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.linear, self.act = nn.LayerNorm(4), nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm(self.first(x).to(self.norm.weight.dtype))
+            out: Tensor = self.act(self.linear(x))
+            return out
+
+    model, x = Reading(), torch.randn(3, 4)
+    converted = bipolar.convert(model, remove_norm="all", example=x)
+    assert isinstance(converted.first, nn.Identity)
+    assert isinstance(converted.norm, nn.LayerNorm)
+    report = converted.conversion_report
+    assert (report["norm"].after, report["norm"].note) == ("left", "the model reads its weight")
+    assert torch.equal(bipolar.convert(model, like=report)(x), converted(x))
+
+
+def test_norms_that_a_model_needs_to_run_are_refused_by_name() -> None:
+    class Needing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear = nn.LayerNorm(4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not isinstance(self.norm, nn.LayerNorm):
+                raise TypeError("no norm")
+            out: Tensor = self.linear(self.norm(x))
+            return out
+
+    with pytest.raises(RuntimeError, match=r"^model: without its norms Needing raises TypeError .*: no norm; leave a"):
+        bipolar.convert(Needing(), remove_norm="all", example=torch.randn(3, 4))
+
+
 def test_norms_of_a_transformer_layer_are_left_and_named() -> None:
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16), nn.LayerNorm(8))
     report = bipolar.convert(model, remove_norm="all", example=torch.randn(3, 2, 8)).conversion_report

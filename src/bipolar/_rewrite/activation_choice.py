@@ -22,6 +22,10 @@ from bipolar._symmetry.trace import record
 Activations: TypeAlias = Mapping[type[nn.Module] | str, str | Callable[..., nn.Module] | None]
 
 
+class UnknownChannelsError(ValueError):
+    """An example does not show which dimension the channels of an activation are in; the message says what to do."""
+
+
 class ActivationChoice:
     """What takes the place of each activation."""
 
@@ -104,6 +108,7 @@ class ChannelPlaces:
     def __init__(self, model: nn.Module, dim: int | None, recording: Recording | None) -> None:
         self._model, self._dim, self._recording = model, dim, recording
         self._has_example = recording is not None
+        self._example_was_given = recording is not None
 
     def of(self, name: str, calls: Sequence[ActivationCall] = ()) -> int:
         """The dimension for a module: given, shown by its calls on an example, or told by the layers around it."""
@@ -115,6 +120,11 @@ class ChannelPlaces:
         for source in (self._told_by_a_sequence, self._told_by_all_layers, self._shown):
             if found is None:
                 found = source(name)
+        if found is None and self._example_was_given:
+            known = "does not tell" if calls else "does not run it, and the model's layers do not tell"
+            raise UnknownChannelsError(
+                f"the example {known} whether its channels are in dimension 1 or in the last; say dim=1 or dim=-1"
+            )
         if found is None:
             raise ValueError(
                 f"example: neither the layers of {type(self._model).__name__} nor an input that could be made up tell "

@@ -1,19 +1,19 @@
 """Conversion in progress: norm layers that go, activations that change, and the report on both."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.recognition import RecognisedActivation, resembles_activation
-from bipolar._rewrite.activation_choice import ActivationChoice, ChannelPlaces
-from bipolar._rewrite.computed import computes_an_activation
+from bipolar._rewrite.activation_choice import ActivationChoice, ChannelPlaces, UnknownChannelsError
 from bipolar._rewrite.conversion_report import LEFT, ConversionReport, ConversionRow
 from bipolar._rewrite.functional_calls import Replacement, replace_calls_
-from bipolar._rewrite.norm_recognition import ChosenNorms
+from bipolar._rewrite.norm_recognition import ChosenNorms, norm_calls
 from bipolar._rewrite.norms import ChannelAffine, Neighbours, is_folded, remove
 from bipolar._rewrite.outputs import difference, outputs_of
 from bipolar._rewrite.placing import HOLDERS, held_by, put
@@ -21,9 +21,11 @@ from bipolar._rewrite.replacement import replaced
 from bipolar._rewrite.steps import step, stored
 from bipolar._rnn import StackedRNN
 from bipolar._symmetry.channels import channel_dims_differ
+from bipolar._symmetry.computed import computes_an_activation
 from bipolar._symmetry.own_source import NotReplaceableError
 from bipolar._symmetry.recording import ActivationCall, Recording, Site
 from bipolar._symmetry.rules.modules import SELF_ACTIVATED
+from bipolar._tools.calling import arguments_of
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Conversion:
         self._done: set[nn.Module] = set()
         #: Nodes, by id, that would change a tensor that others use, now that norms are gone.
         self._exposed: set[int] = set()
+        #: Norms that are gone, by what is in their place: the name, the norm and its label.
+        self._removed: dict[nn.Module, tuple[str, nn.Module, str]] = {}
         #: Labels of modules from before they were changed, for modules that are reported later.
         self._was: dict[str, str] = {}
 
@@ -73,6 +77,7 @@ class Conversion:
         for name, norm in chosen.norms:
             if not is_folded(norm):
                 self._remove(name, norm, chosen.split.get(name, type(norm).__name__), neighbours)
+        self._put_back_norms_that_are_read(example)
         self._in_place_to_out_of_place(recording)
 
     def _remove(self, name: str, norm: nn.Module, label: str, neighbours: Neighbours) -> None:
@@ -85,7 +90,28 @@ class Conversion:
             self._exposed |= neighbours.exposed(name)
         self.report.steps.append(step("norm", name, norm, channels=channels))
         self.model = replaced(self.model, norm, removal.replacement)
+        self._removed[removal.replacement] = name, norm, label
         self._say(name, label, type(removal.replacement).__name__, removal.note)
+
+    def _put_back_norms_that_are_read(self, example: Any) -> None:
+        """Puts back norms whose attributes the model reads, as in ``self.norm(x.to(self.norm.weight.dtype))``."""
+        args, kwargs = arguments_of(example)
+        while self._removed:
+            try:  # on copies: an activation in place may reach the example, until it is replaced
+                outputs_of(self.model, tree_map(_cloned, kwargs or args))
+            except Exception as error:
+                read, attribute = (error.obj, error.name) if isinstance(error, AttributeError) else (None, "")
+                if not isinstance(read, nn.Module) or read not in self._removed:
+                    raise RuntimeError(
+                        f"model: without its norms {type(self.model).__name__} raises {type(error).__name__} on the "
+                        f"example: {error}; leave a norm out by remove_norm=lambda name, module: ..."
+                    ) from error
+                name, norm, label = self._removed.pop(read)
+                self.model = replaced(self.model, read, norm)
+                self.report.steps = [s for s in self.report.steps if (s["step"], s["module"]) != ("norm", name)]
+                self._rows[name] = [ConversionRow(name, label, LEFT, f"the model reads its {attribute}")]
+            else:
+                return
 
     def _why_not_run(self, name: str) -> str:
         for i, character in enumerate(name):
@@ -96,8 +122,9 @@ class Conversion:
 
     def say_norm_functions(self, recording: Recording, functions: Collection[str]) -> None:
         """Reports norms that are called as functions."""
-        for owner, function in dict.fromkeys((node.module, node.function) for node in recording.nodes):
-            if function in functions and owner not in self._rows:
+        found = norm_calls(recording, functions)
+        for owner, function in dict.fromkeys((node.module, node.function) for node in found):
+            if owner not in self._rows:
                 note = "a norm called as a function; to have it removed, call a module"
                 self._say(owner or "(model)", f"{function}()", LEFT, note)
 
@@ -130,6 +157,8 @@ class Conversion:
                 module = made or recognised.out_of_place().plain()
                 found.replacements.append(Replacement(place, recognised, module))
                 found.exposed |= exposed
+            else:
+                self._say(site.owner or "(model)", f"{recognised.name}()", LEFT, why)
         for owner, found in functions.items():
             self._change_functions(owner, found)
 
@@ -141,7 +170,21 @@ class Conversion:
             return None, "called with its channels in different dimensions; use one activation per call"
         kind = None if stacked or site.number is not None else type(module)
         dim = partial(self._dim, module, site.owner, calls)
-        return self.choice.made(calls[0].activation, kind, dim, site.owner, exposed)
+        return self._made(calls[0].activation, kind, dim, site.owner, exposed)
+
+    def _made(
+        self,
+        recognised: RecognisedActivation | None,
+        kind: type[nn.Module] | None,
+        dim: Callable[[], int],
+        name: str,
+        exposed: bool = False,
+    ) -> tuple[nn.Module | None, str]:
+        """The replacement of an activation; or None, and the reason: an example that shows too little is one."""
+        try:
+            return self.choice.made(recognised, kind, dim, name, exposed)
+        except UnknownChannelsError as error:
+            return None, str(error)
 
     def _dim(self, module: nn.Module, name: str, calls: Sequence[ActivationCall]) -> int:
         return -1 if isinstance(module, HOLDERS) else self.places.of(name, calls)
@@ -186,7 +229,7 @@ class Conversion:
             if recognised is None and not self.choice.names(type(module)):
                 self._say_left(name, module)
                 continue
-            made, why = self.choice.made(recognised, kind, partial(self._dim, module, name, ()), name)
+            made, why = self._made(recognised, kind, partial(self._dim, module, name, ()), name)
             if made is None:
                 self._say(name, _label(module), LEFT, why)
             else:
@@ -230,6 +273,10 @@ class Conversion:
 
 
 _MAPPING = "activations={{{0}: lambda dim, pattern: bipolar.Bipolar({0}(), dim, pattern)}} makes it bipolar"
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _lacks_bias(module: nn.Module) -> bool:

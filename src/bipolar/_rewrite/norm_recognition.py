@@ -1,7 +1,7 @@
 """Norm layers of a model: torch's, those that compute the same under another name, and those that also activate."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bipolar._rewrite.computed import computes_a_norm
 from bipolar._rewrite.outputs import difference
 from bipolar._rewrite.replacement import replaced
 from bipolar._rewrite.steps import Step, step, stored
+from bipolar._symmetry.computed import computes_a_norm
+from bipolar._symmetry.recording import Key, Node, Recording
 from bipolar._symmetry.trace import record
 from bipolar._tools.calling import call
 from bipolar._tools.restoring import restored
@@ -30,6 +31,20 @@ def is_batch_norm(module: nn.Module) -> bool:
 def is_norm(module: nn.Module) -> bool:
     """Whether a module is a norm layer, by its class or by what it computes."""
     return isinstance(module, NORMS) or computes_a_norm(module)
+
+
+def norm_calls(recording: Recording, functions: Collection[str]) -> list[Node]:
+    """The calls of norms as functions in a recorded pass, apart from those that standardise a weight."""
+    own = {id(tensor) for tensor in (*recording.model.parameters(), *recording.model.buffers())}
+    of_weights: set[Key] = set()
+    found = []
+    for node in recording.nodes:
+        known = [key[0] in own or key in of_weights for key in node.inputs]
+        if known and all(known):
+            of_weights |= set(node.outputs)
+        if node.function in functions and not (known and known[0]):
+            found.append(node)
+    return found
 
 
 @dataclass

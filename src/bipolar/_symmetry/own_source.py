@@ -86,8 +86,11 @@ def find_call(owner: nn.Module, place: Place | None, activation: RecognisedActiv
             found = source.call_at(place, activation) if source is not None else None
             if source is not None and found is not None:
                 return _Checked(owner, name, function, source, found, activation).call
+    inner = [inspect.unwrap(function).__code__ for _, function in _methods(type(owner))]
+    is_own = any((code.co_filename, code.co_name) == (place.filename, place.function) for code in inner)
+    why = "whose source is decorated or not known" if is_own else f"which is not a method of {type(owner).__name__}"
     where = f"{place.function} ({place.filename}, line {place.line})"
-    raise NotReplaceableError(f"{activation.name} is called in {where}, which is not a plain method of its class")
+    raise NotReplaceableError(f"{activation.name} is called in {where}, {why}")
 
 
 def _methods(kind: type) -> list[tuple[str, FunctionType]]:

@@ -19,8 +19,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from bipolar._activations.catalogue import of_function
-from bipolar._activations.recognition import recognise_call, recognise_module
+from bipolar._activations.recognition import RecognisedActivation, recognise_call, recognise_module
 from bipolar._init.follow import is_metadata
+from bipolar._symmetry.computed import computes_an_activation
 from bipolar._symmetry.own_source import place_of_call
 from bipolar._symmetry.recording import ActivationCall, Arguments, Recording, Site
 from bipolar._symmetry.rules.modules import rule_of
@@ -174,6 +175,8 @@ class _Tracer(TorchFunctionMode):
         self._stack: list[_Frame] = []
         #: The depth of modules, around the present call, that are followed as a whole.
         self._opaque = 0
+        #: Whether modules are activations by what they compute.
+        self._computed: dict[nn.Module, bool] = {}
         self._drawn = random.getstate()
 
     # Functions
@@ -256,12 +259,12 @@ class _Tracer(TorchFunctionMode):
             self._notice_random_numbers()
             self._stack.append(_Frame(module, name, arguments, len(self.recording.nodes), _settings(module)))
             self.recording.arguments[name].append(arguments)
-        if rule_of(module) is not None:
+        if self._is_followed_as_a_whole(module):
             self._opaque += 1
 
     def leave(self, module: nn.Module, output: Any) -> None:
         rule = rule_of(module)
-        if rule is not None:
+        if self._is_followed_as_a_whole(module):
             self._opaque -= 1
         if self._opaque:
             return
@@ -271,7 +274,9 @@ class _Tracer(TorchFunctionMode):
             self._freeze(frame, output)
         if output is None:  # it failed
             return
-        if rule is not None:
+        if rule is None and self._computed.get(module):
+            self._add_computed_activation(frame, output)
+        elif rule is not None:
             given = [t for t in tensors_in(list(frame.arguments)) if t.is_floating_point()]
             self.recording.start_node(type(module).__name__, frame.name, given)
             self._opaque += 1  # the rule's own computations are not the model's
@@ -282,6 +287,28 @@ class _Tracer(TorchFunctionMode):
             activations, found = self.recording.activations, frame.activations[0]
             recognised = recognise_module(module) or found.activation
             activations[activations.index(found)] = replace(found, site=Site(frame.name), activation=recognised)
+
+    def _is_followed_as_a_whole(self, module: nn.Module) -> bool:
+        """Whether a module has a rule, or is an activation that is written by hand of several functions."""
+        if rule_of(module) is not None:
+            return True
+        if module not in self._computed:
+            self._opaque += 1  # what is tried out here is not the model's
+            self._computed[module] = recognise_module(module) is None and computes_an_activation(module)
+            self._opaque -= 1
+        return self._computed[module]
+
+    def _add_computed_activation(self, frame: _Frame, output: Any) -> None:
+        recording, kind = self.recording, type(frame.module).__name__
+        given = [t for t in tensors_in(list(frame.arguments)) if t.is_floating_point()]
+        recording.start_node(kind, frame.name, given)
+        if len(given) == 1 and isinstance(output, Tensor):
+            unknowns, found = recording.of(given[0]), RecognisedActivation(kind, f=frame.module)
+            recording.add_activation(Site(frame.name), found, unknowns, output.shape)
+            recording.give(output, unknowns)
+        else:
+            require_plus(recording, given, output, f"{kind} is called in a way that is not known")
+        recording.complete_node(list(tensors_in(output)))
 
     # Code that may run another way
 
