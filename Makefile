@@ -36,6 +36,7 @@ bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.optim
 	$(BIN)/python -m benchmarks.symmetry
+	$(BIN)/python -m benchmarks.models
 
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m hatchling build -t wheel -d dist
