@@ -32,5 +32,6 @@ def _flops(name: str, scale: Scale) -> float:
 
 
 def _time(seconds: float) -> str:
+    """In words, two hours at the least."""
     hours = seconds / 3600
-    return f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
+    return f"{max(hours, 2):,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
