@@ -75,3 +75,36 @@ def test_a_probe_takes_one_batch() -> None:
 def test_other_things_than_models_are_refused() -> None:
     with pytest.raises(TypeError, match=r"model: expected an nn\.Module, got str"):
         bipolar.lsuv_(cast(Any, "x"), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        (3, TypeError, "batch: expected a tensor, or a tuple or dict with tensors, got int"),
+        (None, TypeError, "got NoneType"),
+        (torch.zeros(4, 8).numpy(), TypeError, "got ndarray"),
+        (torch.zeros(0, 8), ValueError, r"batch: it is empty, of shape \(0, 8\)"),
+    ],
+)
+def test_what_is_no_batch(batch: Any, error: type[Exception], message: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    for function in (bipolar.lsuv_, bipolar.probe):
+        with pytest.raises(error, match=message):
+            function(model, batch)
+
+
+def test_a_recurrence_of_one_step_asks_for_more() -> None:
+    class Recurrence(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.u = nn.Linear(4, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x.new_zeros(len(x), 8)
+            for step in x.unbind(1):
+                h = torch.tanh(self.w(step) + self.u(h))
+            return h
+
+    with pytest.raises(bipolar.LSUVError, match="a recurrence that starts from a constant state needs two steps"):
+        bipolar.lsuv_(Recurrence(), torch.randn(16, 1, 4))
+    bipolar.lsuv_(Recurrence(), torch.randn(16, 2, 4))

@@ -154,7 +154,8 @@ class SequentialPass(TorchFunctionMode):
             name, calls = self.layers[layer], self.calls[layer]
             raise LSUVError(
                 f"layer {name!r}: its output has no {self.settings.target}, because its input has none"
-                f"{'' if calls == 1 else f' in all of its {calls} calls'}; the samples of the batch have to differ"
+                f"{'' if calls == 1 else f' in all of its {calls} calls'}; the samples of the batch have to differ, "
+                "and a recurrence that starts from a constant state needs two steps or more"
             )
         for layer, name in self.layers.items():
             if not self.calls[layer]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from bipolar._tools.calling import arguments_of
+from bipolar._tools.nested import tensors_in
 
 #: As many samples, or the first batch if it has more, are taken out of a loader.
 SAMPLES = 64
@@ -43,8 +44,13 @@ def first_batches(loader: Any, model: nn.Module) -> Any:
 
 
 def check_fits(model: nn.Module, batch: Any) -> None:
-    """Refuses a tuple or list with more values than the model's forward takes, such as (inputs, targets)."""
-    args, _ = arguments_of(batch)
+    """Refuses a batch without a tensor or a sample, and one with more values than the model's forward takes."""
+    args, keywords = arguments_of(batch)
+    tensors = list(tensors_in((args, keywords)))
+    if (args or keywords) and not tensors:
+        raise TypeError(f"batch: expected a tensor, or a tuple or dict with tensors, got {type(batch).__name__}")
+    if tensors and all(tensor.numel() == 0 for tensor in tensors):
+        raise ValueError(f"batch: it is empty, of shape {tuple(tensors[0].shape)}")
     most = _positional(model)[1]
     if most is not None and len(args) > most:
         hint = (
