@@ -77,9 +77,7 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
 
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {
-        name: table5.summary(outcome) | {"seconds": outcome.result.get("seconds")} for name, outcome in outcomes.items()
-    }
+    return {name: table5.summary(outcome) for name, outcome in outcomes.items()}
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
@@ -151,7 +149,7 @@ ITEM = Training(
         flat_table(
             "By norm and recipe",
             seeds,
-            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps", "seconds": "seconds"},
+            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"},
         )
     ],
 )
