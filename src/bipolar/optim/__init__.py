@@ -1,4 +1,4 @@
-"""What keeps a network without norms on its way: optimisers, pinned weights, clipping."""
+"""Optimisers, pinned weights and clipping, which keep a network without norms on its way."""
 
 from bipolar.optim._clip import clip_by_unit_
 from bipolar.optim._muon import Muon
