@@ -36,4 +36,8 @@ def test_the_count_decides(claim: Any, ends: tuple[Any, ...], status: str) -> No
     }
     record = {"scale": "small", "complete": True, "by_seed": by_seed, "results": by_seed["1"]}
     verdict = claim.verdict(Evidence({"first_epoch": record}))
+    if claim.name == "elu shallow" and status == "not reproduced":  # 100 steps refute no divergence that may come later
+        assert verdict.status == "not decided"
+        record["scale"] = "paper"
+        verdict = claim.verdict(Evidence({"first_epoch": record}))
     assert verdict.status == status

@@ -59,8 +59,8 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return draw_losses(seeds[0], "First epoch", look, top=8.0)
 
 
-def _diverge(*names: str) -> Callable[[Evidence], Verdict]:
-    """A rule: all seeds of some runs diverge."""
+def _diverge(*names: str, quickly: bool = True) -> Callable[[Evidence], Verdict]:
+    """A rule: all seeds of some runs diverge. If they need not do so quickly, the start of an epoch refutes nothing."""
 
     def decide(e: Evidence) -> Verdict:
         seeds = e.seeds("first_epoch")
@@ -71,6 +71,8 @@ def _diverge(*names: str) -> Callable[[Evidence], Verdict]:
         reason = f"{lost} of {total} runs diverge; validation BPC by seed, {shown}"
         if lost == total:
             return Verdict("reproduced", reason)
+        if not quickly and e.scale("first_epoch") != "paper":
+            return Verdict("not decided", f"{reason}; {START} steps do not tell how training goes on")
         return Verdict("not decided" if lost else "not reproduced", reason)
 
     return decide
@@ -95,8 +97,11 @@ CLAIMS = [
         "With ELU, learning does not converge with 4 layers either.",
         where="Table 1",
         items=("first_epoch",),
-        rule="at the paper's size and by its recipe, every seed diverges within the run; none does: refuted",
-        decide=_diverge(SHALLOW),
+        rule=(
+            "at the paper's size and by its recipe, every seed diverges within the run; none does within the whole "
+            "epoch of the paper's scale: refuted"
+        ),
+        decide=_diverge(SHALLOW, quickly=False),
     ),
     Claim(
         "selu quickly",
