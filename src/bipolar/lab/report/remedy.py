@@ -7,6 +7,7 @@ from bipolar.lab.reproduce.cost import step_of, steps_of
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
+from bipolar.lab.training.journal import duration
 
 #: The speed of one GPU that the time is stated for, in floating-point operations a second.
 GPU = 20e12
@@ -21,7 +22,7 @@ def with_remedy(claim: Claim, verdict: Verdict, evidence: Evidence) -> Verdict:
     scale: Scale = claim.least if missing else "paper"
     command = f"bipolar reproduce {' '.join(known)} --scale {scale}"
     flops = sum(_flops(name, scale) for name in known)
-    cost = f", {flops / 1e15:,.0f} petaFLOP, {_time(flops / GPU)} of a GPU at {GPU / 1e12:.0f} teraFLOP/s"
+    cost = f", {flops / 1e15:,.0f} petaFLOP, {duration(flops / GPU)} of a GPU at {GPU / 1e12:.0f} teraFLOP/s"
     return Verdict(verdict.status, f"{verdict.reason}; it would take {command}{cost if scale == 'paper' else ''}")
 
 
@@ -29,9 +30,3 @@ def _flops(name: str, scale: Scale) -> float:
     """The arithmetic of an item's training, with all its seeds; of a search, that of one attempt."""
     item = cast(Training, ITEMS[name])
     return item.seeds[scale] * sum(step_of(config).flops * steps_of(config) for config in item.runs(scale).values())
-
-
-def _time(seconds: float) -> str:
-    """In words, two hours at the least."""
-    hours = seconds / 3600
-    return f"{max(hours, 2):,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
