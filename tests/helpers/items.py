@@ -1,6 +1,7 @@
 """An item small enough to be reproduced in a second."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ TINY = TextConfig(
 )
 
 
-def tiny(name: str = "tiny", seeds: int = 1, steps: int = 4) -> Training:
+def tiny(name: str = "tiny", seeds: int = 1, steps: int = 4, activations: Sequence[str] = ("relu", "belu")) -> Training:
     base = replace(TINY, max_steps=steps)
-    configs = {kind: replace(base, model=replace(base.model, nonlinearity=kind)) for kind in ("relu", "belu")}
+    configs = {kind: replace(base, model=replace(base.model, nonlinearity=kind)) for kind in activations}
     return Training(
         name=name,
         title="A tiny one",

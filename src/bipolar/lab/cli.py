@@ -72,7 +72,7 @@ def reproduce(
     Args:
         items: The items to reproduce. Default: all.
         scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
-        out: The directory to write to. Runs that are finished there are not repeated. Default: runs/ and the scale.
+        out: The directory to write to. Runs that it or its records have are not repeated. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
         seeds: Train with so many seeds. Default: what each item says, mostly 3, and 1 at the scale quick.
         workers: Train in so many processes on this machine. Default: at the scale quick one for each core, else 1.

@@ -26,7 +26,7 @@ def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path, content: str) 
     whole = reproduce(tiny(), tmp_path)["results"]
     first = next(iter(tmp_path.glob("runs/*/result.json")))
     first.write_text(content)
-    (tmp_path / "table1.json").write_text('{"scale": "quick", "complete": true}')
+    (tmp_path / "tiny.json").write_text('{"scale": "quick", "results": {}}')  # which had the result, too
     assert not Reproduction([tiny()], "quick", tmp_path).done(tiny())
     record_again([tiny()], tmp_path)
     assert reproduce(tiny(), tmp_path)["results"] == pytest.approx(whole)

@@ -34,6 +34,14 @@ def results_of(record: Mapping[str, Any]) -> list[Results]:
     return list(by_seed(record).values())
 
 
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values of both; where both have one, the new."""
+    return {**old} | {
+        key: merged(old[key], value) if isinstance(value, Mapping) and isinstance(old.get(key), Mapping) else value
+        for key, value in new.items()
+    }
+
+
 def finite(value: Any) -> Any:
     """The same values with ``inf`` and ``nan`` as words, because JSON has no such numbers."""
     if isinstance(value, float) and not math.isfinite(value):

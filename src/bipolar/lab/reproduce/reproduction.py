@@ -1,7 +1,7 @@
 """The reproduction of items: every trial once, a record beside the published values, and a picture."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ from bipolar.lab.reproduce.executors import Executor, one_after_another
 from bipolar.lab.reproduce.item import Computation, Item, Training
 from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.pictures import draw, picture_path
-from bipolar.lab.reproduce.records import finite, read_record, record_path, results_of
+from bipolar.lab.reproduce.recorded import Recorded, name_in_record, read_recorded
+from bipolar.lab.reproduce.records import finite, merged, read_record, record_path, results_of
 from bipolar.lab.reproduce.scales import SCALES, Scale
-from bipolar.lab.reproduce.trials import Trial, trial_of, with_seed
-from bipolar.lab.training.config import RunConfig
+from bipolar.lab.reproduce.trials import Trial, trials_by_seed
 
 
 class Reproduction:
     """Items at one scale, in one directory, where nothing finished is run again.
+
+    What is finished has a run directory, or stands in the record of its item as that was found here; the record then
+    grows by what is new.
 
     Args:
         items: the items to reproduce
@@ -33,6 +36,7 @@ class Reproduction:
         self, items: Sequence[Item], scale: Scale, out: Path, data_dir: Path | None = None, seeds: int | None = None
     ) -> None:
         self.items, self.scale, self.out, self.data_dir, self.seeds = items, scale, out, data_dir, seeds
+        self._records: dict[str, Recorded] = {}
 
     def run(self, executor: Executor = one_after_another) -> list[Path]:
         """Runs and computes what is missing; returns the paths of the records and pictures."""
@@ -43,8 +47,7 @@ class Reproduction:
                 print(f"{item.name}: {item.title}", flush=True)
                 self._compute(item)
         for trials in (self.first_trials, self.other_trials):  # the other seeds may depend on the first
-            left = [trial for trial in _once(trials()) if not trial.done]
-            executor(left, self.data_dir, self._record_all_with)
+            executor(_left(trials()), self.data_dir, self._record_all_with)
         for item in self.items:
             if isinstance(item, Training):
                 self.record(item)
@@ -58,20 +61,22 @@ class Reproduction:
             return record is not None and bool(record.get("complete")) and drawn
         if not isinstance(item, Training):
             raise TypeError(f"item: expected a Training or a Computation, got {item!r}")
-        first = list(self._trials(item, 1).values())
-        return all(trial.done for trial in first) and all(trial.done for trial in self._others(item))
+        trials = self._trials(item)
+        return all(trial.done for seed in range(1, self._seeds(item) + 1) for trial in trials[seed].values())
 
     def first_trials(self) -> Iterator[Trial]:
         """All trials with the first seed, in the order of the items."""
         for item in self.items:
             if isinstance(item, Training):
-                yield from self._trials(item, 1).values()
+                yield from self._trials(item)[1].values()
 
     def other_trials(self) -> Iterator[Trial]:
         """All trials with the other seeds whose first seed is done."""
         for item in self.items:
             if isinstance(item, Training):
-                yield from self._others(item)
+                trials = self._trials(item)
+                for seed in range(2, self._seeds(item) + 1):
+                    yield from trials[seed].values()
 
     def paths(self, item: Item) -> list[Path]:
         """The record of an item and its pictures, if they exist."""
@@ -84,19 +89,18 @@ class Reproduction:
     def _seeds(self, item: Training) -> int:
         return item.seeds[self.scale] if self.seeds is None else self.seeds
 
-    def _others(self, item: Training) -> Iterator[Trial]:
-        for seed in range(2, self._seeds(item) + 1):
-            yield from self._trials(item, seed).values()
+    def _recorded(self, item: Training) -> Recorded:
+        """The record of an item as it was before this reproduction wrote one."""
+        if item.name not in self._records:
+            self._records[item.name] = read_recorded(self.out, item.name, self.scale)
+        return self._records[item.name]
 
-    def _trials(self, item: Training, seed: int) -> dict[str, Trial]:
-        """The trials of a seed by name; after the first seed only those whose first seed is done."""
-        found = {name: trial_of(config, self.out / "runs") for name, config in item.runs(self.scale).items()}
-        if seed == 1:
-            return found
-        configs: dict[str, RunConfig | None] = {
-            name: with_seed(trial.config, seed, trial.outcome()) for name, trial in found.items() if trial.done
-        }
-        return {name: trial_of(config, self.out / "runs") for name, config in configs.items() if config is not None}
+    def _trials(self, item: Training) -> dict[int, dict[str, Trial]]:
+        """The trials of an item by seed and name: of all seeds that were asked for or are in its record."""
+        configs, runs, recorded = item.runs(self.scale), self.out / "runs", self._recorded(item)
+        seeds = max(self._seeds(item), recorded.seeds)
+        trials = trials_by_seed(configs, seeds, runs, recorded.outcomes)
+        return trials if recorded.stands(trials) else trials_by_seed(configs, self._seeds(item), runs, {})
 
     def _check_scale(self, item: Item) -> None:
         record = read_record(self.out, item.name)
@@ -109,30 +113,40 @@ class Reproduction:
     def _record_all_with(self, trial: Trial) -> None:
         for item in self.items:
             if isinstance(item, Training):
-                names = {t.directory for t in (*self._trials(item, 1).values(), *self._others(item))}
-                if trial.directory in names:
+                trials = [t for of_seed in self._trials(item).values() for t in of_seed.values()]
+                if trial.directory in {t.directory for t in trials}:
                     self.record(item, picture=False)  # drawing takes longer than some runs: at the end
 
     def record(self, item: Training, picture: bool = True) -> None:
-        """Writes the record of an item from the trials that are done, if any."""
+        """Writes the record of an item from the trials that have run here, and those that the record had before.
+
+        Where neither a run nor the end of the last seed is new, the record stays as it is.
+        """
+        trials, before = self._trials(item), self._recorded(item)
         by_seed: dict[str, Results] = {}
         outcomes: dict[str, Outcome] = {}
-        for seed in range(1, self._seeds(item) + 1):
-            ready = {name: trial.outcome() for name, trial in self._trials(item, seed).items() if trial.done}
-            if ready:
-                by_seed[str(seed)] = item.collect(ready)
-                outcomes |= {name if seed == 1 else f"{name}, seed {seed}": o for name, o in ready.items()}
+        new = False
+        for seed, of_seed in trials.items():
+            done = {name: trial.outcome() for name, trial in of_seed.items() if trial.done}
+            ran = {name: done[name] for name, trial in of_seed.items() if trial.ran}
+            if done:
+                known = before.results[seed] if len(ran) < len(done) else {}
+                by_seed[str(seed)] = merged(known, item.collect(ran)) if ran else dict(known)
+                outcomes |= {name_in_record(name, seed): outcome for name, outcome in done.items()}
+                new = new or bool(ran)
         if not by_seed:
             return
+        complete = all(trial.done for of_seed in trials.values() for trial in of_seed.values())
         values = {
-            "complete": self.done(item),
-            "seeds": self._seeds(item),
+            "complete": complete,
+            "seeds": len(trials),
             "seconds": round(sum(outcome.result.get("seconds", 0.0) for outcome in outcomes.values()), 1),
             "results": by_seed["1"],
             "by_seed": by_seed,
             "runs": {name: {"config": o.config, "result": o.result, **o.provenance} for name, o in outcomes.items()},
         }
-        self._write(item, values)
+        if new or (complete and not before.complete):
+            self._write(item, values)
         if picture:
             draw(item, list(by_seed.values()), self.out)
 
@@ -162,5 +176,6 @@ def record_again(items: Sequence[Item], directory: Path) -> None:
             draw(item, results_of(record), directory)
 
 
-def _once(trials: Iterator[Trial]) -> list[Trial]:
-    return list({trial.directory: trial for trial in trials}.values())
+def _left(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials that are not done, each once."""
+    return list({trial.directory: trial for trial in trials if not trial.done}.values())

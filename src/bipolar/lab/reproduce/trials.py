@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +21,17 @@ class Trial:
 
     config: RunConfig
     directory: Path
+    #: its outcome by the record of an item, which counts where the directory has none
+    recorded: Outcome | None = None
 
     @property
     def done(self) -> bool:
-        """Whether its result is there and whole; if not, the trial is run or resumed."""
+        """Whether it has an outcome; if not, the trial is run or resumed."""
+        return self.recorded is not None or self.ran
+
+    @property
+    def ran(self) -> bool:
+        """Whether its result is in its directory, and whole."""
         try:
             return isinstance(_read(self.directory / "result.json"), dict) and bool(
                 _read(self.directory / "config.json")["config"]
@@ -32,6 +40,8 @@ class Trial:
             return False
 
     def outcome(self) -> Outcome:
+        if self.recorded is not None and not self.ran:
+            return self.recorded
         stored = _read(self.directory / "config.json")
         origin = {name: stored.get(name) for name in ("commit", "machine", "versions")}
         result = _read(self.directory / "result.json")
@@ -46,6 +56,34 @@ def trial_of(config: RunConfig, runs: Path) -> Trial:
     content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
     readable = config.name.removesuffix(f"-{config.seed}")
     return Trial(config, runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}")
+
+
+def trials_by_seed(
+    configs: Mapping[str, RunConfig], seeds: int, runs: Path, recorded: Mapping[int, Mapping[str, Outcome]]
+) -> dict[int, dict[str, Trial]]:
+    """The trials of runs by seed and name; after the first seed only those whose first seed is done.
+
+    Args:
+        configs: the runs by name, with the first seed
+        seeds: the number of seeds
+        runs: the directory of the trials' directories
+        recorded: outcomes by seed and name that are known without them
+    """
+
+    def of_seed(seed: int, configs: Mapping[str, RunConfig | None]) -> dict[str, Trial]:
+        known = recorded.get(seed, {})
+        return {
+            name: dataclasses.replace(trial_of(config, runs), recorded=known.get(name))
+            for name, config in configs.items()
+            if config is not None
+        }
+
+    first = of_seed(1, configs)
+    outcomes = {name: trial.outcome() for name, trial in first.items() if trial.done}
+    return {1: first} | {
+        seed: of_seed(seed, {name: with_seed(configs[name], seed, outcome) for name, outcome in outcomes.items()})
+        for seed in range(2, seeds + 1)
+    }
 
 
 def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:
