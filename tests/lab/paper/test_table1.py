@@ -18,7 +18,13 @@ def test_the_papers_scale_is_the_papers() -> None:
     )
     assert (c.model.recurrent_dropout, c.model.block_dropout) == (0.025, 0.025)
     assert {name for name in runs if name.startswith("144")} == {"144: belu"}
+
+
+def test_the_small_scale_has_what_claims_are_about_at_equal_numbers_of_parameters() -> None:
     small = table1.runs("small")
+    assert {name.partition(": ")[0] for name in small} == {"36", "4", "144"}
+    assert {name for name in small if name.startswith("144")} == {"144: belu"}
+    assert small["144: belu"].recipe == small["36: belu"].recipe
     for config in small.values():
         with torch.device("meta"):
             model = CharRNN(50, config.model.hidden_size, config.model.num_layers)
