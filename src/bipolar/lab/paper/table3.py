@@ -26,7 +26,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     base = {
         "quick": table1.base("quick", 36),
         "small": TextConfig(  # at a seventh of the paper's width, about seven times its learning rate
-            "text8-74M", TextModel(36, CharRNN.width_for(0.3e6, 36, 27)), max_steps=1000, lr=4e-4, max_valid_windows=100
+            "text8-74M", TextModel(36, CharRNN.width_for(0.3e6, 36, 27)), max_steps=600, lr=4e-4, max_valid_windows=100
         ),
         "paper": TextConfig("text8", TextModel(36, 474)),
     }[scale]
