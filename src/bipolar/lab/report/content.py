@@ -198,14 +198,9 @@ def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
     return found
 
 
-def _with_balance(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a model; a stack of an old record, from before ``balance`` was a setting, had equal variances."""
-    return {**model, "balance": "variance"} if "gamma" in model and "balance" not in model else model
-
-
 def _configuration(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The settings that all runs share, and the values of those in which they differ."""
-    flat = [{**config, **_with_balance(config.get("model", {}))} for config in configs]
+    flat = [{**config, **config.get("model", {})} for config in configs]
     keys = [key for key in dict.fromkeys(k for c in flat for k in c) if key not in NOT_SHOWN]
     values = {key: list(dict.fromkeys(str(c.get(key)) for c in flat)) for key in keys}
     settings = {key: " / ".join(found) for key, found in values.items() if found not in (["None"], ["False"])}
