@@ -16,6 +16,7 @@ from bipolar.lab.training.processes import (
     share_of_batch,
     without_fabric,
 )
+from bipolar.lab.training.progress import followed
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.update import Schedule
@@ -89,13 +90,13 @@ class TextTask(Task):
         return x.to(self.fabric.device), y.to(self.fabric.device)
 
     @torch.no_grad()
-    def evaluate(self, split: str) -> float:
+    def evaluate(self, split: str, *, show: bool = False) -> float:
         """BPC on a split, the state carried along from a start at zero."""
         windows = self.streams[split].windows
         if self.config.max_valid_windows is not None:
             windows = min(windows, self.config.max_valid_windows)
         total, state = torch.zeros((), device=self.fabric.device), None
-        for index in range(windows):
+        for index in followed(range(windows), "evaluation", show=show):
             x, y = self._window(split, index)
             logits, state = self.model(x, state)
             total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
