@@ -278,6 +278,31 @@ def sample(
 
 
 @app.command
+def export(
+    run: Annotated[Path, tyro.conf.Positional],
+    directory: Annotated[Path, tyro.conf.Positional],
+    *,
+    half: bool = False,
+    data_dir: PathFlag = None,
+) -> None:
+    """Write what a run has found into a directory to keep or to share: configuration, metrics, result, weights, and a
+    card. bipolar eval, bipolar sample and bipolar.load read it.
+
+    Args:
+        run: The directory of the run.
+        directory: The directory to write.
+        half: Write the weights in half precision.
+        data_dir: Where the data is, on which the written weights are evaluated. Default: where it was, else the
+            environment variable BIPOLAR_DATA, else ./data.
+    """
+    stored(run)
+
+    from bipolar.lab.training.publication import publish
+
+    print(publish(run, directory, half=half, data_dir=data_dir))
+
+
+@app.command
 def data(*, data_dir: PathFlag = None) -> None:
     """List the data sets: where they are, their size, symbols, and whether they are intact.
 

@@ -78,6 +78,8 @@ def _resumed(given: Config, run: Path) -> Config:
     config = dataclasses.replace(config, machine=dataclasses.replace(config.machine, **moved))
     if given.max_steps is None and given.max_epochs is None:
         return config
+    if (run / "result.json").exists() and not any((run / "checkpoints").glob("*.pt")):
+        raise UsageError(f"{run}: there is no checkpoint to go on from; start another run")
     if _did_not_converge(run):
         raise UsageError(f"{run}: this run did not converge, and a longer one would begin as it did; start another")
     # One of the two says the whole length: the other one was for the run as it was. An epoch has a step at least.

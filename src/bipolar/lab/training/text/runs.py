@@ -7,7 +7,6 @@ import torch
 
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of, weights_of
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
@@ -17,6 +16,7 @@ from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.text.dynamic import Dynamic, dynamic_bpc
 from bipolar.lab.training.text.task import TextTask, text_task
 from bipolar.lab.training.text.whole import WholeText, bpc_of
+from bipolar.lab.training.trained import trained_weights
 from bipolar.models import CharRNN
 
 #: Batches of training text whose gradients set the scale of dynamic evaluation, at most.
@@ -62,7 +62,7 @@ def evaluate_text(
     task = _task_of_run(config)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())
-    task.model.load_state_dict(weights_of(best_of(run)))
+    task.model.load_state_dict(trained_weights(run))
     task.model.eval()
     export_if_missing(task, run)
     model, text = without_fabric(task.model), task.corpus[split]
@@ -75,10 +75,10 @@ def evaluate_text(
 
 
 def load_model(run: str | Path) -> CharRNN:
-    """The best model of a run so far, or its last if it has not been validated yet, from its checkpoints."""
+    """The best model of a run so far, or its last if it has not been validated yet."""
     run = Path(run)
     config = load_config(TextConfig, run)
-    weights = weights_of(best_of(run))
+    weights = trained_weights(run)
     model = config.build(stored(run)["vocabulary"])
     model.load_state_dict(weights)
     return model.eval()
