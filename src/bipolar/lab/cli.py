@@ -212,7 +212,7 @@ def evaluate(
         batch_size: Read the whole text in so many streams, 1 as the field does. Default: as in training, in whole
             windows.
         dynamic: Dynamic evaluation, which goes on learning from the text after it has predicted it, in one stream, at
-            this rate; choose it, such as 5e-4, and the decay on the validation part. Default: none.
+            this rate; choose it, from about 1e-5, and the decay on the validation part. Default: none.
         decay: The share of the way by which dynamic evaluation returns to the trained weights after every window.
             Default: 0.02.
     """

@@ -74,7 +74,7 @@ def test_the_card(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_it_cannot_go_on(half: Path, corpus: Path, tmp_path: Path) -> None:
     ended = train_text(TextConfig(resume=half, data_dir=corpus.parent), show=False)
     assert ended == json.loads((half / "result.json").read_text())
-    with pytest.raises(UsageError, match="there is no checkpoint to go on from"):
+    with pytest.raises(UsageError, match="an exported run, without a checkpoint to go on from"):
         train_text(TextConfig(resume=half, data_dir=corpus.parent, max_steps=900))
 
 
