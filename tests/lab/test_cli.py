@@ -90,7 +90,9 @@ def test_without_a_command_there_is_help(arguments: list[str], capsys: pytest.Ca
     assert "usage: bipolar" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["reproduce", "report", "train text", "train images", "eval", "sample", "data"])
+@pytest.mark.parametrize(
+    "command", ["reproduce", "report", "train text", "train images", "eval", "sample", "export", "data"]
+)
 def test_help_names_the_real_defaults(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])

@@ -1,6 +1,7 @@
 """The fast backends against the reference, and their limits."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bipolar
+from bipolar._rnn import backends, scan, wavefront
 from bipolar._tools.nested import tensors_in
 from tests.helpers.stacks import FAST, NOISE, gradients, results
 
@@ -234,3 +236,18 @@ class TestRecompute:
             return sum(sizes.values())
 
         assert kept(True) < kept(False) / 4
+
+
+@pytest.mark.parametrize(("layers", "batch", "by_layer"), [(36, 1, True), (36, 128, False), (4, 1, False)])
+def test_few_sequences_through_many_weights_go_layer_by_layer(
+    layers: int, batch: int, by_layer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = []
+
+    def note(run: Any, **options: Any) -> Any:
+        chosen.append(run)
+        return partial(run, **options)
+
+    monkeypatch.setattr(backends, "partial", note)
+    bipolar.StackedRNN(256, 256, layers)(torch.zeros(1, batch, 256))
+    assert chosen == [scan.run if by_layer else wavefront.run]

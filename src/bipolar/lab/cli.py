@@ -3,6 +3,7 @@
 Each command imports what it needs when it runs, so that help and errors come at once.
 """
 
+import math
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ try:
     from bipolar.lab.errors import UsageError
     from bipolar.lab.reproduce.scales import Scale
     from bipolar.lab.training.config import Config
-    from bipolar.lab.training.flags import IntFlag, PathFlag, TextFlag
+    from bipolar.lab.training.flags import FloatFlag, IntFlag, PathFlag, TextFlag
     from bipolar.lab.training.images.config import ImageConfig
     from bipolar.lab.training.runs import prepared, stored
     from bipolar.lab.training.text.config import TextConfig
@@ -193,21 +194,46 @@ def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
 
 
 @app.command(name="eval")
-def evaluate(run: Annotated[Path, tyro.conf.Positional], *, split: str = "test", data_dir: PathFlag = None) -> None:
+def evaluate(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    split: str = "test",
+    data_dir: PathFlag = None,
+    batch_size: IntFlag = None,
+    dynamic: FloatFlag = None,
+    decay: FloatFlag = None,
+) -> None:
     """Evaluate the best checkpoint of a run, of images the last.
 
     Args:
         run: The directory of the run.
         split: train, valid or test; of images train or test.
         data_dir: Where the data is. Default: where it was, else the environment variable BIPOLAR_DATA, else ./data.
+        batch_size: Read the whole text in so many streams, 1 as the field does. Default: as in training, in whole
+            windows.
+        dynamic: Dynamic evaluation, which goes on learning from the text after it has predicted it, in one stream, at
+            this rate; choose it, from about 1e-5, and the decay on the validation part. Default: none.
+        decay: The share of the way by which dynamic evaluation returns to the trained weights after every window.
+            Default: 0.02.
     """
     task = stored(run)["task"]
+    for name, value in (("dynamic", dynamic), ("decay", decay)):
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name} {value}: expected 0 or more")
+    if decay is not None and dynamic is None:
+        raise UsageError(f"--decay {decay}: a setting of dynamic evaluation; add --dynamic")
+    if task == "images" and not (batch_size is None and dynamic is None):
+        raise UsageError("--batch-size, --dynamic: for runs on text; images do not depend on one another")
 
     from bipolar.lab.training.images import evaluate_images
-    from bipolar.lab.training.text import evaluate_text
+    from bipolar.lab.training.text import Dynamic, evaluate_text
 
-    evaluation = {"text": evaluate_text, "images": evaluate_images}[task]
-    for name, value in evaluation(run, split, data_dir).items():
+    if task == "images":
+        metrics = evaluate_images(run, split, data_dir)
+    else:
+        settings = None if dynamic is None else Dynamic(dynamic, Dynamic.decay if decay is None else decay)
+        metrics = evaluate_text(run, split, data_dir, batch_size=batch_size, dynamic=settings, show=True)
+    for name, value in metrics.items():
         print(f"{name} {value:.4f}")
 
 
@@ -249,6 +275,31 @@ def sample(
     for symbol in symbols:
         print(symbol, end="", flush=True)
     print()
+
+
+@app.command
+def export(
+    run: Annotated[Path, tyro.conf.Positional],
+    directory: Annotated[Path, tyro.conf.Positional],
+    *,
+    half: bool = False,
+    data_dir: PathFlag = None,
+) -> None:
+    """Write what a run has found into a directory to keep or to share: configuration, metrics, result, weights, and a
+    card. bipolar eval, bipolar sample and bipolar.load read it.
+
+    Args:
+        run: The directory of the run.
+        directory: The directory to write.
+        half: Write the weights in half precision.
+        data_dir: Where the data is, on which the written weights are evaluated. Default: where it was, else the
+            environment variable BIPOLAR_DATA, else ./data.
+    """
+    stored(run)
+
+    from bipolar.lab.training.publication import publish
+
+    print(publish(run, directory, half=half, data_dir=data_dir))
 
 
 @app.command

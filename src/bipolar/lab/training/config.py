@@ -23,6 +23,8 @@ Config = TypeVar("Config", bound="RunConfig")
 
 #: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
+#: Settings of the recipe that earlier versions lack, left out unless given: runs are found by all their settings.
+LATER = ("average",)
 #: The longest part of a directory's name that lists settings; a longer one gives way to its digest.
 READABLE = 100
 
@@ -85,7 +87,7 @@ class RunConfig(ABC):
     def _apart(self) -> str:
         """The settings besides the name that are not the default, such as ``-lr-0.001-max-steps-300``."""
         given, default = _flat(self.to_json()), _flat(type(self)(data=self.data).to_json())
-        differing = {key: value for key, value in given.items() if value != default[key] and key not in self.named}
+        differing = {key: value for key, value in given.items() if value != default.get(key) and key not in self.named}
         if self.data not in self.data_names and Path(self.data).name != self.data:  # there may be others of its name
             differing["in"] = hashlib.sha256(self.data.encode()).hexdigest()[:4]
         text = "".join(f"-{key}-{value}" for key, value in differing.items())
@@ -146,6 +148,9 @@ class RunConfig(ABC):
         for name in ("out", "resume", "data_dir"):
             del values[name]
         values["max_epochs"] = self.length.max_epochs
+        for name in LATER:
+            if values["update"][name] is None:
+                del values["update"][name]
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return plain
 

@@ -78,15 +78,20 @@ def _resumed(given: Config, run: Path) -> Config:
     config = dataclasses.replace(config, machine=dataclasses.replace(config.machine, **moved))
     if given.max_steps is None and given.max_epochs is None:
         return config
-    if _did_not_converge(run):
+    ended = _result_of(run)
+    if "exported" in ended:
+        raise UsageError(f"{run}: an exported run, without a checkpoint to go on from; start another")
+    if ended.get("status") == "did not converge":
         raise UsageError(f"{run}: this run did not converge, and a longer one would begin as it did; start another")
     # One of the two says the whole length: the other one was for the run as it was. An epoch has a step at least.
     epochs = max(config.length.max_epochs, given.max_steps or 0) if given.max_epochs is None else given.max_epochs
     return dataclasses.replace(config, max_steps=given.max_steps, max_epochs=epochs)
 
 
-def _did_not_converge(run: Path) -> bool:
+def _result_of(run: Path) -> dict[str, Any]:
+    """The ``result.json`` of a run; empty if it has not ended, or the file is damaged."""
     try:
-        return bool(json.loads((run / "result.json").read_text(encoding="utf-8"))["status"] == "did not converge")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return result if isinstance(result, dict) else {}

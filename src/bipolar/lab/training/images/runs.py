@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.search import found_in, search
@@ -14,6 +13,7 @@ from bipolar.lab.training.images.task import image_task
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config, prepared
+from bipolar.lab.training.trained import trained_weights
 
 
 def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -
     task = image_task(config, initialise=False)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
-    task.model.load_state_dict(best_of(run)["model"])
+    task.model.load_state_dict(trained_weights(run))
     task.model.eval()
     export_if_missing(task, run)
     error, loss = task.evaluate(task.train if split == "train" else task.tested)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from bipolar.lab.training.text.config import TextConfig as TextConfig
     from bipolar.lab.training.text.config import TextModel as TextModel
     from bipolar.lab.training.text.config import TextRecipe as TextRecipe
+    from bipolar.lab.training.text.dynamic import Dynamic as Dynamic
     from bipolar.lab.training.text.runs import evaluate_text as evaluate_text
     from bipolar.lab.training.text.runs import load_model as load_model
     from bipolar.lab.training.text.runs import train_text as train_text
@@ -18,6 +19,7 @@ else:
         __name__,
         {
             "config": ("TextConfig", "TextModel", "TextRecipe"),
+            "dynamic": ("Dynamic",),
             "runs": ("evaluate_text", "load_model", "train_text"),
             "task": ("TextTask", "text_task"),
         },

@@ -7,14 +7,20 @@ import torch
 
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.processes import without_fabric
 from bipolar.lab.training.runs import load_config, prepared, stored
 from bipolar.lab.training.text.config import TextConfig
+from bipolar.lab.training.text.dynamic import Dynamic, dynamic_bpc
 from bipolar.lab.training.text.task import TextTask, text_task
+from bipolar.lab.training.text.whole import WholeText, bpc_of
+from bipolar.lab.training.trained import trained_weights
 from bipolar.models import CharRNN
+
+#: Batches of training text whose gradients set the scale of dynamic evaluation, at most.
+STATISTICS = 100
 
 
 def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
@@ -25,27 +31,56 @@ def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
 
 
-def evaluate_text(run: str | Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
-    """The metrics of a run's best model on a split."""
+def evaluate_text(
+    run: str | Path,
+    split: str,
+    data_dir: Path | None = None,
+    *,
+    batch_size: int | None = None,
+    dynamic: Dynamic | None = None,
+    show: bool = False,
+) -> dict[str, float]:
+    """The metrics of a run's best model on a split.
+
+    Args:
+        run: the directory of the run
+        split: the split
+        data_dir: where the data are now. Default: where they were
+        batch_size: read the whole split in so many streams, 1 as the field does. Default: as in training, in whole
+            windows
+        dynamic: the settings of dynamic evaluation, which is in one stream, instead
+        show: whether to show progress
+    """
     if split not in SPLITS:
         raise UsageError(f"--split {split}: expected one of {', '.join(SPLITS)}")
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"--batch-size {batch_size}: expected at least 1")
+    if dynamic is not None and batch_size not in (None, 1):
+        raise UsageError(f"--batch-size {batch_size}: dynamic evaluation is in one stream; leave it out")
     run = Path(run)
-    task = _task_of_run(load_config(TextConfig, run, data_dir))
+    config = load_config(TextConfig, run, data_dir)
+    task = _task_of_run(config)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())
-    task.model.load_state_dict(best_of(run)["model"])
+    task.model.load_state_dict(trained_weights(run))
     task.model.eval()
     export_if_missing(task, run)
-    return {f"{split}_bpc": task.evaluate(split)}
+    model, text = without_fabric(task.model), task.corpus[split]
+    if dynamic is not None:
+        windows = [task.streams["train"].at(index) for index in range(min(STATISTICS, task.steps_per_epoch))]
+        return {f"dynamic_{split}_bpc": dynamic_bpc(model, WholeText(text), windows, dynamic, show=show)}
+    if batch_size is not None:
+        return {f"{split}_bpc": bpc_of(model, WholeText(text, batch_size, f"{config.data}, {split}"), show=show)}
+    return {f"{split}_bpc": task.evaluate(split, show=show)}
 
 
 def load_model(run: str | Path) -> CharRNN:
-    """The best model of a run so far, or its last if it has not been validated yet, from its checkpoints."""
+    """The best model of a run so far, or its last if it has not been validated yet."""
     run = Path(run)
     config = load_config(TextConfig, run)
-    saved = best_of(run)
+    weights = trained_weights(run)
     model = config.build(stored(run)["vocabulary"])
-    model.load_state_dict(saved["model"])
+    model.load_state_dict(weights)
     return model.eval()
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bipolar.lab.data import Corpus, Streams, load_text
 from bipolar.lab.data.places import SPLITS
+from bipolar.lab.training.average import Average
 from bipolar.lab.training.processes import (
     mean_over_processes,
     of_all_processes,
@@ -15,6 +16,7 @@ from bipolar.lab.training.processes import (
     share_of_batch,
     without_fabric,
 )
+from bipolar.lab.training.progress import followed
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.update import Schedule
@@ -58,6 +60,8 @@ class TextTask(Task):
         if c.update.fast:
             clip = CLIP if c.update.clip is None else c.update.clip
             self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, clip)
+        if c.update.average is not None:
+            self.average = Average(self.model, c.update.average)
         self.generator = torch.Generator(device=fabric.device if fabric.device.type != "mps" else "cpu")
         self.generator.manual_seed(c.seed * 1_000_003 + fabric.global_rank)
 
@@ -86,13 +90,13 @@ class TextTask(Task):
         return x.to(self.fabric.device), y.to(self.fabric.device)
 
     @torch.no_grad()
-    def evaluate(self, split: str) -> float:
+    def evaluate(self, split: str, *, show: bool = False) -> float:
         """BPC on a split, the state carried along from a start at zero."""
         windows = self.streams[split].windows
         if self.config.max_valid_windows is not None:
             windows = min(windows, self.config.max_valid_windows)
         total, state = torch.zeros((), device=self.fabric.device), None
-        for index in range(windows):
+        for index in followed(range(windows), "evaluation", show=show):
             x, y = self._window(split, index)
             logits, state = self.model(x, state)
             total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
@@ -102,12 +106,18 @@ class TextTask(Task):
         if not final and (epoch + 1) % self.recipe.validate_every:
             return None
         value = self.evaluate("valid")
+        metrics = {"valid_bpc": value}
+        if self.average is not None:
+            with self.average.in_place():
+                metrics["averaged_valid_bpc"] = averaged = self.evaluate("valid")
+            self.weights = "averaged" if averaged < value else "raw"
+            value = min(averaged, value)
         halve = bool(self.validations) and not value < self.validations[-1]
         self.validations.append(value)
         if halve and len(self.validations) >= self.recipe.halve_from and self.schedule is None:
             for group in self.optimizer.param_groups:
                 group["lr"] /= 2
-        return {"valid_bpc": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        return metrics | {"lr": float(self.optimizer.param_groups[0]["lr"])}
 
     def schedule_from(self, step: int, total: int) -> str:
         rate = float(self.optimizer.param_groups[0]["lr"])

@@ -1,0 +1,97 @@
+"""The card of a published run: what it is, its numbers, how it was made, and what it writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bipolar.lab.training.images import ImageConfig
+from bipolar.lab.training.journal import duration
+from bipolar.lab.training.runs import load_config, stored
+from bipolar.lab.training.text import TextConfig
+from bipolar.models import CharRNN
+from bipolar.models._load import OF_RUN, load
+
+#: The sample on a card.
+PROMPT, LENGTH, TEMPERATURE, SEED = "the ", 400, 0.8, 1
+#: Settings of the command and the machine, which do not change what a run computes.
+OF_COMMAND = ("checkpoint_every", "log_every", "accelerator")
+
+
+def card_of(directory: Path) -> str:
+    """The card, in Markdown, from the files of a directory that ``bipolar export`` has written."""
+    values = stored(directory)
+    kind = TextConfig if values["task"] == "text" else ImageConfig
+    config, model = load_config(kind, directory), load(directory)
+    result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+    exported = result.pop("exported")
+    parameters = sum(p.numel() for p in model.parameters())
+    place = directory.name if directory.is_absolute() else directory.as_posix()
+    size = sum(path.stat().st_size for path in (directory / OF_RUN).iterdir()) / 1e6
+    parts = [
+        f"# {config.name}",
+        f"`{type(model).__name__}` with {parameters:,} parameters, trained on `{config.data}`. All of this directory, "
+        "this card too, was written by `bipolar export` from a run.",
+        "## Numbers",
+        _table({"by the run": _numbers(result), f"by these weights ({exported['weights']})": _numbers(exported)}),
+        f"The weights take {size:.1f} MB. This evaluates them; `--data-dir` says where the data are:",
+        _block(f"bipolar eval {place} --data-dir data --split test", "sh"),
+        "## Recipe",
+        _list(_settings(config.to_json(), kind(data=config.data).to_json())),
+        f"{result['step']:,} steps in {duration(result['seconds'])}, on {values['machine']}; commit "
+        f"{values['commit']}. `config.json` has all settings, `metrics.jsonl` the course of the run.",
+        "## Use",
+        _block(f'import bipolar\n\nmodel = bipolar.load("{place}")', "python"),
+    ]
+    if isinstance(model, CharRNN):
+        parts += ["## Sample", f"`{_command(place, model)}`:", _block(_sample(model))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, str]:
+    return {name: f"{v:.4f}" for name, v in values.items() if isinstance(v, float) and name not in ("seconds", "lr")}
+
+
+def _table(columns: dict[str, dict[str, str]]) -> str:
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    rows = [["", *columns], ["---", *("---" for _ in columns)]]
+    rows += [[f"`{name}`", *(column.get(name, "") for column in columns.values())] for name in names]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _settings(given: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are not the default, those of groups under their own names, and the size of the model."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            found |= _settings(value, default.get(name, {}))
+        elif (value != default.get(name) or name in ("num_layers", "hidden_size", "lr")) and name not in OF_COMMAND:
+            found[name] = value
+    return found
+
+
+def _list(values: dict[str, Any]) -> str:
+    return "\n".join(f"- `{name}`: {value}" for name, value in values.items())
+
+
+def _block(text: str, language: str = "text") -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def _prompt(model: CharRNN) -> str:
+    """The prompt, or the first symbol that a model knows, if it does not know the prompt's."""
+    known = str(model.vocabulary)
+    return PROMPT if set(PROMPT) <= set(known) else known[0]
+
+
+def _command(place: str, model: CharRNN) -> str:
+    return (
+        f"bipolar sample {place} --prompt {json.dumps(_prompt(model))} --length {LENGTH} "
+        f"--temperature {TEMPERATURE} --seed {SEED}"
+    )
+
+
+def _sample(model: CharRNN) -> str:
+    prompt, generator = _prompt(model), torch.Generator().manual_seed(SEED)
+    return prompt + model.generate(prompt, LENGTH, temperature=TEMPERATURE, generator=generator)

@@ -1,0 +1,102 @@
+"""A run as a directory for others: configuration, metrics, result, weights and a card, without checkpoints."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bipolar._tools.files import replacing, write_json
+from bipolar.lab.errors import UsageError
+from bipolar.lab.training.card import card_of
+from bipolar.lab.training.images import evaluate_images, found_in
+from bipolar.lab.training.runs import stored
+from bipolar.lab.training.text import evaluate_text
+from bipolar.models._hub import CONFIG, WEIGHTS
+from bipolar.models._load import OF_RUN
+
+#: The types of half precision.
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | None = None) -> Path:
+    """Writes what a run has found into a directory that ``bipolar eval``, ``bipolar sample`` and ``bipolar.load`` read.
+
+    Everything in it comes from the run; the written weights are evaluated, and their metrics are in ``result.json``
+    under ``exported``.
+
+    Args:
+        run: the directory of the run
+        directory: the directory to write
+        half: write the weights in half precision, in whichever type loses less
+        data_dir: where the data are. Default: where they were
+    """
+    run = found_in(run)
+    values, result = stored(run), _result_of(run)
+    if not (run / OF_RUN / WEIGHTS).exists():
+        raise UsageError(f"{run}: there is no model yet; bipolar eval {run} writes it for a run that lacks it")
+    public = _without_places(values)
+    if (directory / "config.json").exists() and stored(directory) != public:
+        raise UsageError(f"{directory}: there is another run here; choose another directory")
+    if directory.resolve() == run.resolve():
+        raise UsageError(f"{directory}: this is the run itself; choose another directory")
+
+    place = data_dir or (Path(values["data_dir"]) if "data_dir" in values else None)
+    write_json(directory / "config.json", public)
+    shutil.copyfile(run / "metrics.jsonl", directory / "metrics.jsonl")
+    (directory / OF_RUN).mkdir(exist_ok=True)
+    shutil.copyfile(run / OF_RUN / CONFIG, directory / OF_RUN / CONFIG)
+    kind = _write_weights(run / OF_RUN / WEIGHTS, directory / OF_RUN / WEIGHTS, half)
+    write_json(directory / "result.json", result)
+    result["exported"] = {"weights": kind, **_evaluated(directory, values["task"], place)}
+    write_json(directory / "result.json", result)
+    with replacing(directory / "README.md") as part:
+        part.write_text(card_of(directory), encoding="utf-8")
+    return directory
+
+
+def _result_of(run: Path) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UsageError(f"{run}: the run has not ended yet") from None
+    if result["status"] != "finished":
+        raise UsageError(f"{run}: the run did not converge")
+    return result
+
+
+def _without_places(values: dict[str, Any]) -> dict[str, Any]:
+    """A ``config.json`` without the directories of the machine that the run was on."""
+    config = values["config"] | {"data": Path(values["config"]["data"]).name}
+    return {name: value for name, value in values.items() if name != "data_dir"} | {"config": config}
+
+
+def _write_weights(source: Path, target: Path, half: bool) -> str:
+    """Writes weights, in half precision on request; returns the name of their type."""
+    from safetensors.torch import load_file, save_file
+
+    weights: dict[str, Tensor] = load_file(source)
+    kind = next(value.dtype for value in weights.values() if value.is_floating_point())
+    if half:
+        kind = min(HALVES, key=lambda half: loss_of(weights, half))
+        weights = {name: v.to(kind) if v.is_floating_point() else v for name, v in weights.items()}
+    with replacing(target) as part:
+        save_file(weights, part, metadata={"format": "pt"})  # as the hub writes them
+    return str(kind).removeprefix("torch.")
+
+
+def loss_of(weights: dict[str, Tensor], kind: torch.dtype) -> float:
+    """The sum of squares of what weights lose in another type."""
+    floats = [value for value in weights.values() if value.is_floating_point()]
+    return sum(float((value - value.to(kind).to(value.dtype)).square().sum()) for value in floats)
+
+
+def _evaluated(directory: Path, task: str, data_dir: Path | None) -> dict[str, float]:
+    if task == "images":
+        return evaluate_images(directory, "test", data_dir)
+    return {
+        **evaluate_text(directory, "valid", data_dir, show=True),
+        **evaluate_text(directory, "test", data_dir, show=True),
+    }

@@ -1,0 +1,38 @@
+"""The benchmark of time to quality, in seconds: it says first how long it takes, and goes on where it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import quality
+from bipolar.lab.training.journal import read_metrics
+
+SMALL = "--data python-docs --params 2e4 --budget 0.002 --rates 4e-3 --batch-size 8 --window 10 --seeds 1 --quiet"
+
+
+@pytest.mark.long
+def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: 0.01)
+    quality.main([*SMALL.split(), "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert said.startswith("This is long: 4 runs of 0.002 min")
+    (path,) = tmp_path.glob("*.json")
+    results = json.loads(path.read_text())["results"]["0.002"]
+    assert set(results) == set(quality.CANDIDATES)
+    for row in results.values():
+        assert abs(row["parameters"] / 2e4 - 1) < 0.1
+        assert row["steps"] == 12
+        assert isinstance(row["valid_bpc"][0], float)
+    assert path.with_suffix(".svg").exists()
+    monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: pytest.fail("it is in the plan"))
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
+    assert all(read_metrics(path.parent)[-1]["step"] == 12 for path in runs)
+    quality.main([*SMALL.split(), "--out", str(tmp_path)])
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs  # nothing is trained again
+    assert capsys.readouterr().out.splitlines()[2:] == said.splitlines()[2:]
+
+
+def test_the_time_of_a_step(tmp_path: Path) -> None:
+    given = quality.parsed([*SMALL.split(), "--out", str(tmp_path)])
+    assert 0 < quality.seconds_of_a_step(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1)) < 10
