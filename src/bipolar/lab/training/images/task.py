@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from bipolar._init.lsuv import lsuv_
 from bipolar.lab.data.images import ImageSet, load_images
+from bipolar.lab.data.order import shuffled
 from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
@@ -18,7 +19,7 @@ from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.update import Schedule
-from bipolar.models import OrientedResponseNet, WideResNet
+from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
 from bipolar.optim import pin
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class ImageTask(Task):
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self.order = torch.randperm(len(self.data.train), generator=self._generator(epoch, "order"))
+        c, generator = self.config, self._generator(epoch, "order")
+        self.order = shuffled(self.data.train.labels, generator, c.batch_size, c.classes_per_batch)
         self.wrong.zero_()
 
     def _seed(self, number: int, purpose: str) -> int:
@@ -174,8 +176,8 @@ class ImageTask(Task):
     def outcome(self) -> dict[str, Any]:
         return {"lr": self.config.peak}  # which a search may have found
 
-    def portable(self) -> WideResNet | OrientedResponseNet:
-        return cast(WideResNet | OrientedResponseNet, without_fabric(self.model))
+    def portable(self) -> ConvNet | WideResNet | OrientedResponseNet:
+        return cast(ConvNet | WideResNet | OrientedResponseNet, without_fabric(self.model))
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size / max(seconds, 1e-9):,.0f} images/s"
