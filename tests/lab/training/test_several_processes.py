@@ -23,7 +23,7 @@ TEXT = (
 IMAGES = (
     "train images --model.network orn --model.orientations 4 --model.depth 10 --model.widen-factor 1 --model.dropout 0 "
     "--data digits --batch-size 32 --lr 0.01 --train-images 640 --test-images 100 --max-epochs 2 --log-every 1 "
-    "--checkpoint-every 100 --accelerator cpu"
+    "--checkpoint-every 100 --accelerator cpu --recipe fast --optimizer sgd --no-pin --average 0.5"
 )
 
 

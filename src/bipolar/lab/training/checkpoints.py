@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bipolar._tools.files import digest, replacing
 from bipolar.lab.errors import UsageError
@@ -24,6 +25,12 @@ def best_of(run: Path) -> dict[str, Any]:
     if saved is None:
         raise UsageError(f"{run}: there is no checkpoint yet")
     return saved
+
+
+def weights_of(saved: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights of a checkpoint that count: their average, where there is one and it is the better one."""
+    weights: dict[str, Tensor] = saved["average" if saved.get("weights") == "averaged" else "model"]
+    return weights
 
 
 class Checkpoints:

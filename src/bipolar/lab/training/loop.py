@@ -11,7 +11,7 @@ import torch
 from bipolar._tools.files import locked, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
-from bipolar.lab.training.checkpoints import Checkpoints
+from bipolar.lab.training.checkpoints import Checkpoints, weights_of
 from bipolar.lab.training.config import RunConfig, described
 from bipolar.lab.training.exported import export
 from bipolar.lab.training.guard import Divergence, Guard
@@ -156,6 +156,8 @@ class _Loop:
             self.task.schedule.before(self.step, self.total)
         self.task.optimizer.step()
         self.task.optimizer.zero_grad()
+        if self.task.average is not None:
+            self.task.average.update(self.step + 1)
         number, stopping, saving = agreed(self.fabric, value, stop_requested(), self._checkpoint_is_due())
         self.step, self.index = self.step + 1, self.index + 1
         self.losses.append(number)
@@ -194,10 +196,13 @@ class _Loop:
         if not self.diverged:
             best = self.checkpoints.best()
             if best is not None:
-                self.task.model.load_state_dict(best["model"])
+                self.task.model.load_state_dict(weights_of(best))
+                self.task.weights = best.get("weights", "raw")
                 result["best_step"] = best["loop"]["step"]
             else:
                 self._export()
+            if self.task.average is not None:
+                result["weights"] = self.task.weights
             self.task.model.eval()
             metrics = self.task.test()
             self._write(metrics)
@@ -232,10 +237,13 @@ class _Loop:
         """Writes the model as others read it."""
         model = self.task.portable()
         if model is not None and self.fabric.is_global_zero:
-            export(model, self.out)
+            with self.task.counting():
+                export(model, self.out)
 
     def _state(self) -> dict[str, Any]:
-        return {
+        average = self.task.average
+        averaged = {} if average is None else {"average": average.state_dict(), "weights": self.task.weights}
+        return averaged | {
             "model": self.task.model.state_dict(),
             "optimizer": self.task.optimizer.state_dict(),
             "task": self.task.state_dict(),
@@ -256,6 +264,9 @@ class _Loop:
         self.task.model.load_state_dict(saved["model"])
         self.task.optimizer.load_state_dict(saved["optimizer"])
         self.task.load_state_dict(saved["task"])
+        if self.task.average is not None:
+            self.task.average.load_state_dict(saved["average"])
+            self.task.weights = saved["weights"]
         self.guard.load_state_dict(saved["guard"])
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
         restore_rng(saved["rng"], self.fabric)

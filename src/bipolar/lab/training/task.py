@@ -1,11 +1,13 @@
 """The interface between the loop and whatever it trains."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from bipolar.lab.training.average import Average, Weights
 from bipolar.lab.training.update import Schedule
 from bipolar.models._hub import HubMixin
 
@@ -22,6 +24,9 @@ class Task(ABC):
     optimizer: torch.optim.Optimizer
     #: the rates and the clipping of the fast recipe; None where the task sets its rates itself
     schedule: Schedule | None = None
+    #: the average of the weights, if there is one, and which of the two count
+    average: Average | None = None
+    weights: Weights = "raw"
 
     @abstractmethod
     def setup(self, fabric: "Fabric") -> None:
@@ -58,6 +63,12 @@ class Task(ABC):
     @abstractmethod
     def test(self) -> dict[str, Any]:
         """Metrics on the test set."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """The weights that count in the model, which then goes back to those of the last step."""
+        if self.average is None or self.weights == "raw":
+            return nullcontext()
+        return self.average.in_place()
 
     @property
     def outcome(self) -> dict[str, Any]:

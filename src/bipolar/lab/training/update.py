@@ -1,4 +1,4 @@
-"""Recipes: the optimiser of a run, its learning rate over time, and clipping."""
+"""Recipes: the optimiser of a run, its learning rate over time, clipping, and the average of its weights."""
 
 import math
 from dataclasses import dataclass, fields
@@ -40,6 +40,9 @@ class Update:
     linear."""
     clip: FloatFlag = None
     """Clip the norm of the gradient at this value. Default: 1 for text, no clipping for images."""
+    average: FloatFlag = None
+    """Evaluate a running average of the weights beside the weights themselves; its horizon is this share of the steps
+    so far, 1 for all of them. Of text the better of the two counts, of images the average. Default: none."""
 
     @property
     def fast(self) -> bool:
@@ -58,6 +61,8 @@ class Update:
                 raise UsageError(f"--{name.replace('_', '-')} {value}: expected a positive number")
         if self.warm_up is not None and not 0 <= self.warm_up < 1:
             raise UsageError(f"--warm-up {self.warm_up}: expected a share of the run, 0 or more and below 1")
+        if self.average is not None and not 0 < self.average <= 1:
+            raise UsageError(f"--average {self.average}: expected a share of the steps, above 0 and 1 at most")
 
     def factor(self, step: int, total: int) -> float:
         """The learning rate of a step of a run of ``total`` steps, relative to its peak.

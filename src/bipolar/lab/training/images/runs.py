@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of
+from bipolar.lab.training.checkpoints import best_of, weights_of
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.images.config import ImageConfig
 from bipolar.lab.training.images.search import found_in, search
@@ -36,7 +36,7 @@ def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -
     task = image_task(config, initialise=False)
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
-    task.model.load_state_dict(best_of(run)["model"])
+    task.model.load_state_dict(weights_of(best_of(run)))
     task.model.eval()
     export_if_missing(task, run)
     error, loss = task.evaluate(task.train if split == "train" else task.tested)

@@ -14,6 +14,7 @@ from bipolar.lab.data.order import shuffled
 from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.average import Average
 from bipolar.lab.training.images.config import DROPS, ImageConfig
 from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.runs import stored
@@ -69,6 +70,8 @@ class ImageTask(Task):
         self.model, self.optimizer = fabric.setup(model, optimizer)
         if c.update.fast:
             self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, c.update.clip)
+        if c.update.average is not None:
+            self.average, self.weights = Average(self.model, c.update.average), "averaged"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -139,15 +142,21 @@ class ImageTask(Task):
         return 100 * float(total[0]) / len(pictures), float(total[1]) / len(pictures)
 
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
-        error, loss = self.evaluate(self.tested)
+        self.last = self._tested()
         wrong = float(self._all_wrong())
         batches = self.steps_per_epoch
         if final:  # the run may end within an epoch
             batches = (self.config.length.total(batches) - 1) % batches + 1
         images = batches * self.config.batch_size
-        self.last = {"test_error": error, "test_loss": loss}
         rate = float(self.optimizer.param_groups[0]["lr"])
-        return {"train_error": 100 * wrong / images, "test_error": error, "test_loss": loss, "lr": rate}
+        return {"train_error": 100 * wrong / images, **self.last, "lr": rate}
+
+    def _tested(self) -> dict[str, Any]:
+        """The error and the loss on the test set, with an average of the weights its own, and beside it theirs."""
+        with self.counting():
+            error, loss = self.evaluate(self.tested)
+        raw = {} if self.average is None else {"raw_test_error": self.evaluate(self.tested)[0]}
+        return {"test_error": error, "test_loss": loss} | raw
 
     def _all_wrong(self) -> Tensor:
         return cast(Tensor, self.fabric.all_reduce(self.wrong.clone(), reduce_op="sum"))  # all_reduce works in place
@@ -168,8 +177,7 @@ class ImageTask(Task):
 
     def test(self) -> dict[str, Any]:
         if self.last is None:
-            error, loss = self.evaluate(self.tested)
-            self.last = {"test_error": error, "test_loss": loss}
+            self.last = self._tested()
         return self.last
 
     @property

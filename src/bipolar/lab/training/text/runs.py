@@ -7,7 +7,7 @@ import torch
 
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of
+from bipolar.lab.training.checkpoints import best_of, weights_of
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
@@ -33,7 +33,7 @@ def evaluate_text(run: str | Path, split: str, data_dir: Path | None = None) -> 
     task = _task_of_run(load_config(TextConfig, run, data_dir))
     with torch.random.fork_rng(devices=[]):
         task.setup(Machine(accelerator="auto").fabric())
-    task.model.load_state_dict(best_of(run)["model"])
+    task.model.load_state_dict(weights_of(best_of(run)))
     task.model.eval()
     export_if_missing(task, run)
     return {f"{split}_bpc": task.evaluate(split)}
@@ -43,9 +43,9 @@ def load_model(run: str | Path) -> CharRNN:
     """The best model of a run so far, or its last if it has not been validated yet, from its checkpoints."""
     run = Path(run)
     config = load_config(TextConfig, run)
-    saved = best_of(run)
+    weights = weights_of(best_of(run))
     model = config.build(stored(run)["vocabulary"])
-    model.load_state_dict(saved["model"])
+    model.load_state_dict(weights)
     return model.eval()
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bipolar.lab.data import Corpus, Streams, load_text
 from bipolar.lab.data.places import SPLITS
+from bipolar.lab.training.average import Average
 from bipolar.lab.training.processes import (
     mean_over_processes,
     of_all_processes,
@@ -58,6 +59,8 @@ class TextTask(Task):
         if c.update.fast:
             clip = CLIP if c.update.clip is None else c.update.clip
             self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, clip)
+        if c.update.average is not None:
+            self.average = Average(self.model, c.update.average)
         self.generator = torch.Generator(device=fabric.device if fabric.device.type != "mps" else "cpu")
         self.generator.manual_seed(c.seed * 1_000_003 + fabric.global_rank)
 
@@ -102,12 +105,18 @@ class TextTask(Task):
         if not final and (epoch + 1) % self.recipe.validate_every:
             return None
         value = self.evaluate("valid")
+        metrics = {"valid_bpc": value}
+        if self.average is not None:
+            with self.average.in_place():
+                metrics["averaged_valid_bpc"] = averaged = self.evaluate("valid")
+            self.weights = "averaged" if averaged < value else "raw"
+            value = min(averaged, value)
         halve = bool(self.validations) and not value < self.validations[-1]
         self.validations.append(value)
         if halve and len(self.validations) >= self.recipe.halve_from and self.schedule is None:
             for group in self.optimizer.param_groups:
                 group["lr"] /= 2
-        return {"valid_bpc": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        return metrics | {"lr": float(self.optimizer.param_groups[0]["lr"])}
 
     def schedule_from(self, step: int, total: int) -> str:
         rate = float(self.optimizer.param_groups[0]["lr"])
