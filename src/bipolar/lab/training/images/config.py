@@ -25,6 +25,9 @@ DROPS, DIVISOR = (0.6, 0.8), 5
 
 
 NetworkName: TypeAlias = Literal["wrn", "orn", "conv"]
+#: the views of an image that is tested
+Views: TypeAlias = Literal["one", "mirrored", "shifted"]
+
 #: The options of the networks: of all, and of each.
 OF_ALL_NETWORKS = ("widen_factor", "activation", "norm", "pattern")
 OPTIONS: dict[NetworkName, tuple[str, ...]] = {
@@ -124,6 +127,9 @@ class ImageConfig(RunConfig):
     """Train on so many images only, the first ones. Default: all."""
     test_images: IntFlag = None
     """Test on so many images only, the first ones. Default: all."""
+    views: Views = "one"
+    """Test on several views of each image besides: with its mirror image, or also shifted by a pixel. The error is
+    reported apart."""
     image_size: IntFlag = None
     """Bring images of one's own to so many pixels a side; the middle is kept. Default: the size that all have."""
     mirror: bool = True

@@ -15,7 +15,8 @@ from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.average import Average
-from bipolar.lab.training.images.config import DROPS, ImageConfig
+from bipolar.lab.training.images.config import DROPS, ImageConfig, Views
+from bipolar.lab.training.images.views import over_views
 from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.task import Task
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 TEST_BATCH = 500
+#: The smallest side of an image that the plain network can halve three times.
+SMALLEST = 9
 
 
 class ImageTask(Task):
@@ -43,6 +46,11 @@ class ImageTask(Task):
             raise UsageError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
         if config.test_images is not None and config.test_images > len(data.test):
             raise UsageError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
+        side = min(data.train.images.shape[1:3])
+        if config.model.network == "conv" and side < SMALLEST:
+            raise UsageError(
+                f"--model.network conv: the images have {side} pixels a side, it needs {SMALLEST}; take wrn"
+            )
         self.config, self.data, self.initialise = config, data, initialise
         self.epoch = 0
         self.order = torch.empty(0, dtype=torch.int64)
@@ -123,8 +131,8 @@ class ImageTask(Task):
         return loss, loss.detach()
 
     @torch.no_grad()
-    def evaluate(self, pictures: Pictures) -> tuple[float, float]:
-        """Error in per cent, and loss; each process takes its share of the batches."""
+    def evaluate(self, pictures: Pictures, views: Views = "one") -> tuple[float, float]:
+        """Error in per cent, and loss, over views of each image; each process takes its share of the batches."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         # without the wrapper: its calls wait for all processes, of which some have fewer batches
         network = without_fabric(self.model)
@@ -135,7 +143,7 @@ class ImageTask(Task):
         for start in range(rank * TEST_BATCH, len(pictures), world * TEST_BATCH):
             images, labels = (part[start : start + TEST_BATCH] for part in (pictures.images, pictures.labels))
             with self.fabric.autocast():
-                logits = network(self.data.normalised(images)).float()
+                logits = over_views(network, self.data.normalised(images), views).float()
             total[0] += (logits.argmax(1) != labels).sum()
             total[1] += cross_entropy(logits, labels, reduction="sum")
         total = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
@@ -178,7 +186,10 @@ class ImageTask(Task):
     def test(self) -> dict[str, Any]:
         if self.last is None:
             self.last = self._tested()
-        return self.last
+        if self.config.views == "one":
+            return self.last
+        with self.counting():
+            return self.last | {"views_test_error": self.evaluate(self.tested, self.config.views)[0]}
 
     @property
     def outcome(self) -> dict[str, Any]:
