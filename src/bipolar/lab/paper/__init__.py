@@ -2,6 +2,7 @@
 
 from bipolar.lab.paper import (
     aliasing,
+    batches,
     divergence,
     dropout,
     figure1,
@@ -46,5 +47,6 @@ ITEMS: dict[str, Item] = {
         figure3.ITEM,
         shortcut.ITEM,
         normfree.ITEM,
+        batches.ITEM,
     )
 }
