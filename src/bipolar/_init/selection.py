@@ -66,6 +66,8 @@ def _matches(selector: Selector, name: str, layer: nn.Module) -> bool:
         return fnmatch.fnmatchcase(name, selector)
     if isinstance(selector, type):
         return isinstance(layer, selector)
+    if isinstance(selector, nn.Module):
+        return layer is selector
     return bool(selector(name, layer))
 
 

@@ -22,7 +22,7 @@ def whitened_(layer: nn.Conv2d, images: Tensor, *, eps: float = 5e-4) -> nn.Conv
     <https://myrtle.ai/learn/how-to-train-your-resnet-8-bag-of-tricks/>`_, 2019. Filters beyond twice the size of a
     patch stay as they are. The bias becomes zero.
 
-    Initialise the rest by :func:`~bipolar.lsuv_` with ``exclude=layer`` afterwards.
+    Initialise the rest by :func:`~bipolar.lsuv_` afterwards, with the name of this layer in ``exclude``.
 
     Args:
         layer: the convolution, without groups and dilation, changed in place

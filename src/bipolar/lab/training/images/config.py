@@ -35,6 +35,8 @@ OPTIONS: dict[NetworkName, tuple[str, ...]] = {
     "orn": ("depth", "dropout", "shortcut", "orientations", "reduction", "encoding"),
     "conv": ("skip",),
 }
+#: The options of the start that not all networks have.
+STARTS: dict[NetworkName, tuple[str, ...]] = {"wrn": (), "orn": (), "conv": ("whiten",)}
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class ImageModel:
     """What a shortcut carries: see the item ``shortcut``."""
     skip: bool = False
     """A skip connection in each block of the plain network."""
+    whiten: bool = False
+    """Start the first layer of the plain network as a whitening of its patches."""
+    head: float = 1.0
+    """Start the last layer at so many times its size: a small one leaves the other layers time."""
     pattern: Pattern = "alternate"
     """Which feature maps are flipped."""
     orientations: int = 8
@@ -84,9 +90,13 @@ class ImageModel:
         kinds = {"wrn": WideResNet, "orn": OrientedResponseNet, "conv": ConvNet}
         if self.network not in kinds:
             raise ValueError(f"network: expected one of {', '.join(map(repr, kinds))}, got {self.network!r}")
-        for name in ("skip", "shortcut"):
-            if name not in OPTIONS[self.network] and getattr(self, name) != getattr(ImageModel, name):
+        for name in ("skip", "shortcut", "whiten"):
+            if name not in (*OPTIONS[self.network], *STARTS[self.network]) and getattr(self, name) != getattr(
+                ImageModel, name
+            ):
                 raise ValueError(f"{name}: the network {self.network!r} has no such option")
+        if not 0 < self.head < LARGEST:
+            raise ValueError(f"head: expected a positive number, got {self.head}")
         options = {name: getattr(self, name) for name in (*OF_ALL_NETWORKS, *OPTIONS[self.network])}
         model: ConvNet | WideResNet | OrientedResponseNet = kinds[self.network](
             **options, num_classes=classes, in_channels=channels
@@ -119,6 +129,8 @@ class ImageConfig(RunConfig):
     """Weight decay."""
     pin: bool = True
     """By the fast recipe, in a network without norm: keep each filter at the norm that LSUV gave it."""
+    gain: FloatFlag = None
+    """Learn a gain for each pinned filter, at so many times the learning rate. Default: no gains."""
     label_smoothing: FloatFlag = None
     """The share of a label that goes to all classes. Default: 0, or 0.1 by the fast recipe."""
     classes_per_batch: IntFlag = None
@@ -162,6 +174,9 @@ class ImageConfig(RunConfig):
             self.at_least(name, 0 if name == "ease_in" else 1)
         self.at_least("image_size", 8)
         self.positive("lr")
+        self.positive("gain")
+        if self.gain is not None and not (self.update.fast and self.pin and self.model.norm is None):
+            raise UsageError(f"--gain {self.gain}: for filters that are pinned, by --recipe fast and without a norm")
         for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
             if not 0 <= getattr(self, name) < end:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")

@@ -5,10 +5,11 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bipolar._init.lsuv import lsuv_
+from bipolar._init.whitened import whitened_
 from bipolar.lab.data.images import ImageSet, load_images
 from bipolar.lab.data.order import shuffled
 from bipolar.lab.data.pictures import Pictures
@@ -66,20 +67,30 @@ class ImageTask(Task):
         )
         self.wrong = torch.zeros((), device=fabric.device)
         model = c.model.build(self.data.channels, len(self.data.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if c.model.norm is None and self.initialise:
-            generator = torch.Generator().manual_seed(c.seed)
-            drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
-            batch = self.data.normalised(self.data.train.images[drawn])
-            lsuv_(model, batch, target=c.model.lsuv, at=c.model.at, generator=generator)
+        if self.initialise:
+            self._start(model)
         kind = (c.update.optimizer or "muon") if c.update.fast else "sgd"
         optimizer = c.update.make(kind, model, c.peak, momentum=c.momentum, weight_decay=c.weight_decay)
         if c.update.fast and c.pin and c.model.norm is None and self.initialise:
-            pin(optimizer, model)
+            pin(optimizer, model, gain=c.gain)
         self.model, self.optimizer = fabric.setup(model, optimizer)
         if c.update.fast:
             self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, c.update.clip)
         if c.update.average is not None:
             self.average, self.weights = Average(self.model, c.update.average), "averaged"
+
+    def _start(self, model: nn.Module) -> None:
+        """Initialises a network by a batch of the training images: LSUV, if it has no norm, and what was asked for."""
+        m, generator = self.config.model, torch.Generator().manual_seed(self.config.seed)
+        drawn = torch.randperm(len(self.data.train), generator=generator)[: self.config.batch_size]
+        batch = self.data.normalised(self.data.train.images[drawn])
+        if m.whiten:
+            whitened_(cast(nn.Conv2d, model.stem), batch)
+        if m.norm is None:
+            exclude = "stem" if m.whiten else None
+            lsuv_(model, batch, target=m.lsuv, at=m.at, exclude=exclude, generator=generator)
+        with torch.no_grad():
+            cast(nn.Linear, model.head).weight.mul_(m.head)
 
     @property
     def about(self) -> dict[str, Any]:
