@@ -19,10 +19,10 @@ def test_against_its_formula(norm: Any, skip: bool) -> None:
     x = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     y = F.elu(F.conv2d(x, model.stem.weight, model.stem.bias))
     assert y.shape == (3, 24, 31, 31)
-    for (conv1, _, norm1, _), (conv2, norm2, _) in model.blocks:
-        h = F.elu(norm1(F.max_pool2d(F.conv2d(y, conv1.weight, conv1.bias, padding=1), 2)))
+    for i, ((conv1, _, norm1, _), (conv2, norm2, _)) in enumerate(model.blocks):
+        h = F.elu(norm1(F.max_pool2d(F.conv2d(y, conv1.weight, conv1.bias, padding=1), 2, ceil_mode=i == 2)))
         y = F.elu(norm2(F.conv2d(h, conv2.weight, conv2.bias, padding=1))) + (h if skip else 0)
-    assert y.shape == (3, 64, 3, 3)
+    assert y.shape == (3, 64, 4, 4)
     torch.testing.assert_close(model(x), model.head(y.flatten(2).max(2).values))
 
 
@@ -33,6 +33,11 @@ def test_sizes(norm: Any) -> None:
     assert [m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)] == [24, 64, 64, 256, 256, 256, 256]
     assert all((m.bias is None) == (norm is not None) for m in model.blocks.modules() if isinstance(m, nn.Conv2d))
     assert sum(isinstance(m, nn.BatchNorm2d) for m in model.modules()) == (0 if norm is None else 6)
+
+
+@pytest.mark.parametrize("side", [5, 8, 9, 33])
+def test_sides(side: int) -> None:
+    assert ConvNet(1)(torch.randn(2, 3, side, side)).shape == (2, 10)
 
 
 def test_lsuv_brings_unit_second_moments() -> None:

@@ -36,7 +36,7 @@ class ConvNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         pattern: which feature maps are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:
-        - Input: :math:`(N, \text{in\_channels}, H, W)` with H and W of at least 9
+        - Input: :math:`(N, \text{in\_channels}, H, W)` with H and W of at least 5
         - Output: :math:`(N, \text{num\_classes})`
 
     Examples::
@@ -69,8 +69,9 @@ class ConvNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         def convolution(inputs: int, outputs: int) -> nn.Conv2d:
             return nn.Conv2d(inputs, outputs, 3, padding=1, bias=norm is None)
 
-        def block(inputs: int, outputs: int) -> nn.ModuleList:
-            down = nn.Sequential(convolution(inputs, outputs), nn.MaxPool2d(2), make_norm(outputs), make_activation())
+        def block(inputs: int, outputs: int, last: bool) -> nn.ModuleList:
+            pool = nn.MaxPool2d(2, ceil_mode=last)  # the last takes a single pixel, too: images may be small
+            down = nn.Sequential(convolution(inputs, outputs), pool, make_norm(outputs), make_activation())
             return nn.ModuleList(
                 [down, nn.Sequential(convolution(outputs, outputs), make_norm(outputs), make_activation())]
             )
@@ -78,7 +79,7 @@ class ConvNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         self.stem = nn.Conv2d(in_channels, STEM, 2)
         self.activation = make_activation()
         maps = [STEM, 16 * widen_factor, 64 * widen_factor, 64 * widen_factor]
-        self.blocks = nn.ModuleList(block(inputs, outputs) for inputs, outputs in pairwise(maps))
+        self.blocks = nn.ModuleList(block(*pair, last=i == 2) for i, pair in enumerate(pairwise(maps)))
         self.head = nn.Linear(maps[-1], num_classes)
         nn.init.zeros_(self.head.bias)
 

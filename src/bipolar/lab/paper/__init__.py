@@ -14,6 +14,7 @@ from bipolar.lab.paper import (
     first_epoch,
     lsuv,
     normfree,
+    plain,
     shortcut,
     symmetry,
     table1,
@@ -47,6 +48,7 @@ ITEMS: dict[str, Item] = {
         figure3.ITEM,
         shortcut.ITEM,
         normfree.ITEM,
+        plain.ITEM,
         batches.ITEM,
     )
 }

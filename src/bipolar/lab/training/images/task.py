@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 TEST_BATCH = 500
-#: The smallest side of an image that the plain network can halve three times.
-SMALLEST = 9
 
 
 class ImageTask(Task):
@@ -47,11 +45,6 @@ class ImageTask(Task):
             raise UsageError(f"--batch-size {config.batch_size}: there are only {len(data.train)} images to train on")
         if config.test_images is not None and config.test_images > len(data.test):
             raise UsageError(f"--test-images {config.test_images}: expected 1 to {len(data.test)}")
-        side = min(data.train.images.shape[1:3])
-        if config.model.network == "conv" and side < SMALLEST:
-            raise UsageError(
-                f"--model.network conv: the images have {side} pixels a side, it needs {SMALLEST}; take wrn"
-            )
         self.config, self.data, self.initialise = config, data, initialise
         self.epoch = 0
         self.order = torch.empty(0, dtype=torch.int64)
