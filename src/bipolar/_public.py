@@ -21,6 +21,7 @@ from bipolar._init.lsuv import lsuv_
 from bipolar._init.mirrored import mirrored_
 from bipolar._init.report import LSUVError, LSUVReport
 from bipolar._init.stacked import lsuv_rnn_
+from bipolar._init.whitened import whitened_
 from bipolar._probe.probe import Probe, probe
 from bipolar._rewrite.conversion_report import ConversionReport, conversion_report
 from bipolar._rewrite.convert import convert
@@ -69,4 +70,5 @@ __all__ = [
     "register_activation",
     "symmetry",
     "unfold",
+    "whitened_",
 ]

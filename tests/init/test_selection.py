@@ -29,6 +29,11 @@ def test_include_and_exclude() -> None:
         names(include="z")
 
 
+def test_a_layer_itself() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    assert [row.name for row in bipolar.lsuv_(model, torch.randn(16, 8), exclude=model[0])] == ["1"]
+
+
 def test_modules_used_twice_or_never_frozen_or_tied() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

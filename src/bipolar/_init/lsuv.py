@@ -93,7 +93,7 @@ def lsuv_(
         orthogonal: whether weights are made orthogonal first, as in the LSUV paper, or kept. Default: ``True``
         per_channel: whether all channels of an output are brought to the same size first. Default: ``False``
         centre: whether biases are set such that the inputs of activations have mean zero. Default: ``False``
-        include: the layers to initialise: a name with wildcards (``"blocks.*"``), a module class, a function of name
+        include: the layers to initialise: a name with wildcards (``"blocks.*"``), a module, a class, a function of name
             and module, or several of these. Default: all
         exclude: the layers to leave out, likewise. Default: none
         generator: where random numbers come from. Default: torch's global generator

@@ -27,7 +27,7 @@ LAYERS = (
     *COMPOSED,
 )
 
-Selector: TypeAlias = str | type[nn.Module] | Callable[[str, nn.Module], bool]
+Selector: TypeAlias = str | nn.Module | type[nn.Module] | Callable[[str, nn.Module], bool]
 
 
 def layers_of(model: nn.Module) -> dict[nn.Module, str]:
@@ -51,7 +51,7 @@ def selected(
 
 
 def _matching(argument: str, layers: dict[nn.Module, str], selectors: Selector | Iterable[Selector]) -> set[nn.Module]:
-    several = [selectors] if isinstance(selectors, str) or callable(selectors) else list(selectors)
+    several = [selectors] if isinstance(selectors, str | nn.Module) or callable(selectors) else list(selectors)
     found: set[nn.Module] = set()
     for selector in several:
         matches = {layer for layer, name in layers.items() if _matches(selector, name, layer)}
@@ -66,6 +66,8 @@ def _matches(selector: Selector, name: str, layer: nn.Module) -> bool:
         return fnmatch.fnmatchcase(name, selector)
     if isinstance(selector, type):
         return isinstance(layer, selector)
+    if isinstance(selector, nn.Module):
+        return layer is selector
     return bool(selector(name, layer))
 
 

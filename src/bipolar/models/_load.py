@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.models._char_rnn import CharRNN
+from bipolar.models._conv_net import ConvNet
 from bipolar.models._hub import CONFIG, WEIGHTS
 from bipolar.models._oriented_response_net import OrientedResponseNet
 from bipolar.models._wide_resnet import WideResNet
 
 Model = TypeVar("Model", bound=nn.Module)
 
-KINDS = (CharRNN, WideResNet, OrientedResponseNet)
+KINDS = (CharRNN, ConvNet, WideResNet, OrientedResponseNet)
 #: The directory of a run that holds the files of its model.
 OF_RUN = "model"
 
@@ -77,7 +78,7 @@ def _of_model(directory: Path) -> Path:
     )
 
 
-def _kind_of(arguments: set[str]) -> type[CharRNN | WideResNet | OrientedResponseNet]:
+def _kind_of(arguments: set[str]) -> type[CharRNN | ConvNet | WideResNet | OrientedResponseNet]:
     """The class whose arguments a configuration has; an earlier version may have had fewer of them."""
     known = {kind: inspect.signature(kind).parameters.keys() for kind in KINDS}
     fitting = [kind for kind in KINDS if arguments and arguments <= known[kind]]

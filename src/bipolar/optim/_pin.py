@@ -12,12 +12,13 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from torch.nn.utils.parametrize import ParametrizationList
 
 from bipolar._tools.table import text_table
+from bipolar.optim._gains import Gains
 from bipolar.optim._roles import Part, parts_of
 
 By: TypeAlias = Literal["filter", "matrix"]
 
-#: The entry of an optimiser's state dict that holds the norms.
-_KEY = "pinned_norms"
+#: The entries of an optimiser's state dict that hold the norms, and the gains if there are any.
+_KEY, _GAINS = "pinned_norms", "pinned_gains"
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,21 @@ class Pin:
         rows: one :class:`PinRow` for each parameter, in the order of the model
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, pinned: list[_Pinned], rows: list[PinRow], note: str) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        pinned: list[_Pinned],
+        rows: list[PinRow],
+        note: str,
+        gain: float | None = None,
+    ) -> None:
         self.rows = rows
         self._note = note
         self._pinned = pinned
         self._norms = [each.norms() for each in pinned]
+        self._gains = None if gain is None else Gains(self._norms, gain)
         self._handles = [
+            optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
             optimizer.register_state_dict_post_hook(self._save),
             optimizer.register_load_state_dict_pre_hook(self._load),
@@ -73,17 +83,34 @@ class Pin:
             handle.remove()
 
     @torch.no_grad()
+    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._gains is None:
+            return
+        if any(value is not None for value in (*args[1:], *kwargs.values())):  # the first is the optimiser
+            raise RuntimeError("pin: gains are learned from gradients that are there before the step; give no closure")
+        self._gains.look([each.weight for each in self._pinned], [each.dims for each in self._pinned])
+
+    @torch.no_grad()
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        own = {p for group in optimizer.param_groups for p in group["params"]}
+        rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         weights: list[Tensor] = [each.weight for each in self._pinned]
-        if not own.issuperset(weights):  # as after fold(model, optimizer=optimizer)
+        if not rates.keys() >= set(weights):  # as after fold(model, optimizer=optimizer)
             raise RuntimeError("pin: the optimiser trains other parameters by now; remove() the pin and pin these")
+        kept = self._norms
+        if self._gains is not None:
+            self._gains.move([rates[weight] for weight in weights])
+            kept = list(torch._foreach_mul(kept, self._gains.values))
         norms = [each.norms() for each in self._pinned]
         torch._foreach_clamp_min_(norms, torch.finfo(torch.float32).tiny)  # a filter that a step made zero stays zero
-        torch._foreach_mul_(weights, list(torch._foreach_div(self._norms, norms)))
+        torch._foreach_mul_(weights, list(torch._foreach_div(kept, norms)))
 
     def _save(self, _: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        return state_dict | {_KEY: {each.name: norms for each, norms in zip(self._pinned, self._norms, strict=True)}}
+        saved = state_dict | {_KEY: {each.name: norms for each, norms in zip(self._pinned, self._norms, strict=True)}}
+        return saved if self._gains is None else saved | {_GAINS: self._gains.state_dict(self._names)}
+
+    @property
+    def _names(self) -> list[str]:
+        return [each.name for each in self._pinned]
 
     def _load(self, _: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
         saved = state_dict.get(_KEY)
@@ -99,6 +126,12 @@ class Pin:
                     f"state_dict: it has no norms for {each.name!r}; pin the same weights as when it was saved"
                 )
             self._norms[i] = saved[each.name].detach().clone().to(norms)
+        if self._gains is not None and _GAINS in state_dict:
+            self._gains.load_state_dict(self._names, state_dict[_GAINS])
+        elif (self._gains is None) != (_GAINS not in state_dict):
+            raise ValueError(
+                "state_dict: it was saved with gains or without; pin with the same gain as when it was saved"
+            )
 
     def __iter__(self) -> Iterator[PinRow]:
         return iter(self.rows)
@@ -122,6 +155,7 @@ def pin(
     model: nn.Module,
     *,
     by: By = "filter",
+    gain: float | None = None,
     last: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] = (),
     lsuv_report: Any = None,
@@ -136,6 +170,9 @@ def pin(
     the filters and does not stretch them, and a network without norms bears rates at which it would diverge. Weight
     decay has no effect on what is pinned.
 
+    With ``gain`` every norm gets a factor of its own that is learned, apart from the direction of its filter: Adam
+    moves it by its gradient :math:`\langle \partial L / \partial w_i, w_i \rangle / g_i`, as the gain of a norm layer.
+
     Biases and other vectors, embeddings, the last layer, and the parameters of norms are left out; so is what is
     frozen, tied, parametrised, not the optimiser's, or has a norm of zero. The report says so for each.
 
@@ -147,6 +184,7 @@ def pin(
         optimizer: the optimiser that trains the model
         model: the model, initialised, within ``DistributedDataParallel`` and ``torch.compile`` too
         by: whose norm is kept, of each ``"filter"`` (a row of a matrix) or of the ``"matrix"``. Default: ``"filter"``
+        gain: the rate of learned gains, as a share of the rate of their weight, such as 0.2. Default: no gains
         last: the last layers, as for :func:`bipolar.optim.groups`
         exclude: names of parameters to leave out, with wildcards. Default: none
         lsuv_report: what LSUV scaled: its report, or the names of parameters. A pinned weight that is not among them
@@ -177,6 +215,8 @@ def pin(
     """
     if by not in get_args(By):
         raise ValueError(f"by: expected one of {', '.join(map(repr, get_args(By)))}, got {by!r}")
+    if gain is not None and not 0 < gain < float("inf"):
+        raise ValueError(f"gain: expected a positive number, or None for none, got {gain!r}")
     own = {p for group in optimizer.param_groups for p in group["params"]}
     parts = parts_of(model, last)
     scaled = None if lsuv_report is None else _scaled(lsuv_report)
@@ -196,7 +236,7 @@ def pin(
     unscaled = [row.name for row in rows if row.norms and row.note]
     if unscaled:
         warnings.warn(f"pinned, but never scaled by LSUV: {', '.join(unscaled)}", stacklevel=2)
-    return Pin(optimizer, pinned, rows, "whether LSUV has scaled them is not known" if scaled is None else "")
+    return Pin(optimizer, pinned, rows, "whether LSUV has scaled them is not known" if scaled is None else "", gain)
 
 
 def _dims(part: Part, by: By) -> tuple[int, ...]:

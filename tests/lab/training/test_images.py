@@ -13,10 +13,13 @@ from PIL import Image
 
 import bipolar
 from bipolar.lab.cli import main
+from bipolar.lab.data.images import ImageSet
+from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
 from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.processes import without_fabric
 from tests.helpers.interruptions import KilledError, ask_to_stop, die, interrupt_at
 from tests.helpers.text_runs import metrics
 
@@ -204,12 +207,18 @@ class TestRecipe:
             ({"model": ImageModel(dropout=math.nan)}, "--model.dropout: expected 0 to 1, got nan"),
             ({"model": ImageModel(activation="crelu")}, "--model.activation: .*keeps the number of channels"),
             ({"model": ImageModel(widen_factor=10**12)}, "--model: "),
-            ({"model": ImageModel("vgg")}, "--model.network: expected 'wrn' or 'orn', got 'vgg'"),
+            ({"model": ImageModel("vgg")}, "--model.network: expected one of 'wrn', 'orn', 'conv', got 'vgg'"),
             ({"machine": Machine(accelerator="tpu")}, "--accelerator tpu"),
             ({"data": "mnist"}, "--data mnist: neither one of cifar10, digits nor a directory"),
             ({"train_images": 0}, "--train-images 0: expected at least 1"),
             ({"model": ImageModel(depth=29)}, "--model.depth: expected 6n"),
             ({"model": ImageModel(activation="rellu")}, "--model.activation: .*'rellu'.*'relu'"),
+            ({"model": ImageModel("conv", 28, 1, shortcut="rectified")}, "--model.shortcut: the network 'conv' has no"),
+            ({"model": ImageModel(skip=True)}, "--model.skip: the network 'wrn' has no such option"),
+            ({"model": ImageModel(whiten=True)}, "--model.whiten: the network 'wrn' has no such option"),
+            ({"model": ImageModel(head=0.0)}, "--model.head: expected a positive number, got 0"),
+            ({"gain": 0.2}, "--gain 0.2: for filters that are pinned, by --recipe fast"),
+            ({"classes_per_batch": 0}, "--classes-per-batch 0: expected at least 1"),
             ({"model": ImageModel("orn", reduction=5)}, "--model.reduction: expected a divisor of 16, got 5"),
         ],
     )
@@ -339,6 +348,47 @@ def test_images_of_ones_own(folders: Path, tmp_path: Path, monkeypatch: pytest.M
         evaluate_images(out, "test")
     model = bipolar.load(out, bipolar.models.WideResNet)
     assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 2)
+
+
+def test_the_start_of_the_plain_network() -> None:
+    """A whitened stem, LSUV on the rest, and a small head; the paper's networks start as they did."""
+    c = ImageConfig("cifar10", model=ImageModel("conv", 28, 1, activation="elu", whiten=True, head=0.1), batch_size=40)
+    c = replace(c, model=replace(c.model, at="activation"), machine=CPU)
+    generator = torch.Generator().manual_seed(0)
+    smooth = torch.nn.functional.interpolate(torch.rand(40, 3, 6, 6, generator=generator), 16, mode="bilinear")
+    pictures = Pictures((255 * smooth).byte().permute(0, 2, 3, 1).contiguous(), torch.arange(40) % 10)
+    mean, std = torch.full((3,), 128.0), torch.full((3,), 50.0)
+    data = ImageSet("smooth", pictures, pictures, mean, std, tuple("0123456789"), shift=2, mirror=True)
+    heads, x = [], data.normalised(pictures.images)
+    for config in (c, replace(c, model=replace(c.model, head=1.0))):
+        task = ImageTask(config, data)
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            task.setup(config.machine.fabric())
+        model: Any = without_fabric(task.model)
+        heads.append(model.head.weight.detach().clone())
+        with torch.no_grad():
+            stem = model.stem(x)
+            block = model.blocks[0][1](model.blocks[0][0](model.activation(stem)))
+        assert stem.var(dim=(0, 2, 3))[:8].sub(1).abs().max() < 0.05  # the largest components; eps damps the smallest
+        assert float(block.var()) == pytest.approx(1, abs=0.02)
+    torch.testing.assert_close(heads[0], 0.1 * heads[1])
+
+
+def test_the_plain_network(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the fast recipe, on batches of one class; tested on several views, which a result reports apart."""
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    options = "--model.network conv --model.widen-factor 1 --model.activation elu --recipe fast --views shifted"
+    main(
+        f"train images --data squares --image-size 8 {options} --classes-per-batch 1 --batch-size 8 --max-epochs 4 "
+        f"--gain 0.2 --accelerator cpu --out {out}".split()
+    )
+    result = json.loads((out / "result.json").read_text())
+    assert result["test_error"] <= 25
+    assert 0 <= result["views_test_error"] <= 25
+    assert evaluate_images(out, "test")["test_error"] == pytest.approx(result["test_error"])
+    assert bipolar.load(out, bipolar.models.ConvNet)(torch.zeros(1, 3, 8, 8)).shape == (1, 2)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

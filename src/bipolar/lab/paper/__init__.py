@@ -2,6 +2,7 @@
 
 from bipolar.lab.paper import (
     aliasing,
+    batches,
     divergence,
     dropout,
     figure1,
@@ -13,6 +14,7 @@ from bipolar.lab.paper import (
     first_epoch,
     lsuv,
     normfree,
+    plain,
     rates36,
     shortcut,
     symmetry,
@@ -48,5 +50,7 @@ ITEMS: dict[str, Item] = {
         figure3.ITEM,
         shortcut.ITEM,
         normfree.ITEM,
+        plain.ITEM,
+        batches.ITEM,
     )
 }

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
@@ -14,7 +14,7 @@ from bipolar.lab.training.config import LARGEST, RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 
 if TYPE_CHECKING:
-    from bipolar.models import OrientedResponseNet, WideResNet
+    from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
 
 #: The paper eases the rate in over so many steps, a run that is too short for it over a tenth of its steps.
 EASE_IN, EASE_IN_SHARE = 2000, 0.1
@@ -24,16 +24,31 @@ PEAK, PEAK_OF_FAST, SMOOTHING_OF_FAST = 0.08, 0.05, 0.1
 DROPS, DIVISOR = (0.6, 0.8), 5
 
 
+NetworkName: TypeAlias = Literal["wrn", "orn", "conv"]
+#: the views of an image that is tested
+Views: TypeAlias = Literal["one", "mirrored", "shifted"]
+
+#: The options of the networks: of all, and of each.
+OF_ALL_NETWORKS = ("widen_factor", "activation", "norm", "pattern")
+OPTIONS: dict[NetworkName, tuple[str, ...]] = {
+    "wrn": ("depth", "dropout", "shortcut"),
+    "orn": ("depth", "dropout", "shortcut", "orientations", "reduction", "encoding"),
+    "conv": ("skip",),
+}
+#: The options of the start that not all networks have.
+STARTS: dict[NetworkName, tuple[str, ...]] = {"wrn": (), "orn": (), "conv": ("whiten",)}
+
+
 @dataclass(frozen=True)
 class ImageModel:
     """The model."""
 
-    network: Literal["wrn", "orn"] = "wrn"
-    """A wide residual network, or an oriented response network."""
+    network: NetworkName = "wrn"
+    """A wide residual network, an oriented response network, or a plain one of few convolutions, for small budgets."""
     depth: int = 28
-    """Layers: 6n + 4."""
+    """Layers of the first two: 6n + 4."""
     widen_factor: int = 10
-    """How many times 16, 32 and 64 feature maps the stages have."""
+    """How many times 16, 32 and 64 feature maps the stages have; of the plain network 16, 64 and 64."""
     activation: ActivationFlag = "brelu"
     dropout: float = 0.3
     """Dropout within the blocks."""
@@ -41,6 +56,12 @@ class ImageModel:
     """Batch norm. Default: no norm, as in the paper."""
     shortcut: Shortcut = "clean"
     """What a shortcut carries: see the item ``shortcut``."""
+    skip: bool = False
+    """A skip connection in each block of the plain network."""
+    whiten: bool = False
+    """Start the first layer of the plain network as a whitening of its patches."""
+    head: float = 1.0
+    """Start the last layer at so many times its size: a small one leaves the other layers time."""
     pattern: Pattern = "alternate"
     """Which feature maps are flipped."""
     orientations: int = 8
@@ -54,21 +75,33 @@ class ImageModel:
     at: Literal["output", "activation"] = "output"
     """Where LSUV measures it."""
 
-    def build(self, channels: int, classes: int = 10) -> "WideResNet | OrientedResponseNet":
-        from bipolar.models import OrientedResponseNet, WideResNet
-
-        options: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("depth", "widen_factor", "activation", "dropout", "norm", "shortcut", "pattern")
-        }
-        options |= {"num_classes": classes, "in_channels": channels}
-        if self.network not in ("wrn", "orn"):
-            raise ValueError(f"network: expected 'wrn' or 'orn', got {self.network!r}")
-        if self.network == "wrn":
-            return WideResNet(**options)
-        return OrientedResponseNet(
-            **options, orientations=self.orientations, reduction=self.reduction, encoding=self.encoding
+    @property
+    def size(self) -> str:
+        """Such as wrn-28-10."""
+        return (
+            f"{self.network}-{self.widen_factor}"
+            if self.network == "conv"
+            else f"{self.network}-{self.depth}-{self.widen_factor}"
         )
+
+    def build(self, channels: int, classes: int = 10) -> "ConvNet | WideResNet | OrientedResponseNet":
+        from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
+
+        kinds = {"wrn": WideResNet, "orn": OrientedResponseNet, "conv": ConvNet}
+        if self.network not in kinds:
+            raise ValueError(f"network: expected one of {', '.join(map(repr, kinds))}, got {self.network!r}")
+        for name in ("skip", "shortcut", "whiten"):
+            if name not in (*OPTIONS[self.network], *STARTS[self.network]) and getattr(self, name) != getattr(
+                ImageModel, name
+            ):
+                raise ValueError(f"{name}: the network {self.network!r} has no such option")
+        if not 0 < self.head < LARGEST:
+            raise ValueError(f"head: expected a positive number, got {self.head}")
+        options = {name: getattr(self, name) for name in (*OF_ALL_NETWORKS, *OPTIONS[self.network])}
+        model: ConvNet | WideResNet | OrientedResponseNet = kinds[self.network](
+            **options, num_classes=classes, in_channels=channels
+        )
+        return model
 
 
 @dataclass(frozen=True)
@@ -96,12 +129,19 @@ class ImageConfig(RunConfig):
     """Weight decay."""
     pin: bool = True
     """By the fast recipe, in a network without norm: keep each filter at the norm that LSUV gave it."""
+    gain: FloatFlag = None
+    """Learn a gain for each pinned filter, at so many times the learning rate. Default: no gains."""
     label_smoothing: FloatFlag = None
     """The share of a label that goes to all classes. Default: 0, or 0.1 by the fast recipe."""
+    classes_per_batch: IntFlag = None
+    """Fill each batch with images of so many classes: no fair sample, which batch norm needs. Default: of all."""
     train_images: IntFlag = None
     """Train on so many images only, the first ones. Default: all."""
     test_images: IntFlag = None
     """Test on so many images only, the first ones. Default: all."""
+    views: Views = "one"
+    """Test on several views of each image besides: with its mirror image, or also shifted by a pixel. The error is
+    reported apart."""
     image_size: IntFlag = None
     """Bring images of one's own to so many pixels a side; the middle is kept. Default: the size that all have."""
     mirror: bool = True
@@ -110,7 +150,7 @@ class ImageConfig(RunConfig):
     @property
     def name(self) -> str:
         m, images = self.model, self.data if self.data in IMAGES else Path(self.data).name
-        return f"{images}-{m.network}-{m.depth}-{m.widen_factor}-{m.activation}-{self.seed}"
+        return f"{images}-{m.size}-{m.activation}-{self.seed}"
 
     @property
     def peak(self) -> float:
@@ -130,10 +170,13 @@ class ImageConfig(RunConfig):
             raise UsageError(f"--ease-in {self.ease_in}: a part of the paper's recipe; the fast one has --warm-up")
         if not 0 <= self.smoothing < 1:
             raise UsageError(f"--label-smoothing {self.smoothing}: expected a share, 0 or more and below 1")
-        for name in ("train_images", "test_images", "ease_in"):
+        for name in ("train_images", "test_images", "ease_in", "classes_per_batch"):
             self.at_least(name, 0 if name == "ease_in" else 1)
         self.at_least("image_size", 8)
         self.positive("lr")
+        self.positive("gain")
+        if self.gain is not None and not (self.update.fast and self.pin and self.model.norm is None):
+            raise UsageError(f"--gain {self.gain}: for filters that are pinned, by --recipe fast and without a norm")
         for name, end in (("momentum", 1.0), ("weight_decay", LARGEST)):
             if not 0 <= getattr(self, name) < end:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 0 or more, below {end:g}")

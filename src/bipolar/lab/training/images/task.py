@@ -5,21 +5,24 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bipolar._init.lsuv import lsuv_
+from bipolar._init.whitened import whitened_
 from bipolar.lab.data.images import ImageSet, load_images
+from bipolar.lab.data.order import shuffled
 from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.average import Average
-from bipolar.lab.training.images.config import DROPS, ImageConfig
+from bipolar.lab.training.images.config import DROPS, ImageConfig, Views
+from bipolar.lab.training.images.views import over_views
 from bipolar.lab.training.processes import share_of_batch, without_fabric
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.update import Schedule
-from bipolar.models import OrientedResponseNet, WideResNet
+from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
 from bipolar.optim import pin
 
 if TYPE_CHECKING:
@@ -57,20 +60,30 @@ class ImageTask(Task):
         )
         self.wrong = torch.zeros((), device=fabric.device)
         model = c.model.build(self.data.channels, len(self.data.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if c.model.norm is None and self.initialise:
-            generator = torch.Generator().manual_seed(c.seed)
-            drawn = torch.randperm(len(self.data.train), generator=generator)[: c.batch_size]
-            batch = self.data.normalised(self.data.train.images[drawn])
-            lsuv_(model, batch, target=c.model.lsuv, at=c.model.at, generator=generator)
+        if self.initialise:
+            self._start(model)
         kind = (c.update.optimizer or "muon") if c.update.fast else "sgd"
         optimizer = c.update.make(kind, model, c.peak, momentum=c.momentum, weight_decay=c.weight_decay)
         if c.update.fast and c.pin and c.model.norm is None and self.initialise:
-            pin(optimizer, model)
+            pin(optimizer, model, gain=c.gain)
         self.model, self.optimizer = fabric.setup(model, optimizer)
         if c.update.fast:
             self.schedule = Schedule(c.update, fabric, self.model, self.optimizer, c.update.clip)
         if c.update.average is not None:
             self.average, self.weights = Average(self.model, c.update.average), "averaged"
+
+    def _start(self, model: nn.Module) -> None:
+        """Initialises a network by a batch of the training images: LSUV, if it has no norm, and what was asked for."""
+        m, generator = self.config.model, torch.Generator().manual_seed(self.config.seed)
+        drawn = torch.randperm(len(self.data.train), generator=generator)[: self.config.batch_size]
+        batch = self.data.normalised(self.data.train.images[drawn])
+        if m.whiten:
+            whitened_(cast(nn.Conv2d, model.stem), batch)
+        if m.norm is None:
+            exclude = "stem" if m.whiten else None
+            lsuv_(model, batch, target=m.lsuv, at=m.at, exclude=exclude, generator=generator)
+        with torch.no_grad():
+            cast(nn.Linear, model.head).weight.mul_(m.head)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -92,7 +105,8 @@ class ImageTask(Task):
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self.order = torch.randperm(len(self.data.train), generator=self._generator(epoch, "order"))
+        c, generator = self.config, self._generator(epoch, "order")
+        self.order = shuffled(self.data.train.labels, generator, c.batch_size, c.classes_per_batch)
         self.wrong.zero_()
 
     def _seed(self, number: int, purpose: str) -> int:
@@ -121,8 +135,8 @@ class ImageTask(Task):
         return loss, loss.detach()
 
     @torch.no_grad()
-    def evaluate(self, pictures: Pictures) -> tuple[float, float]:
-        """Error in per cent, and loss; each process takes its share of the batches."""
+    def evaluate(self, pictures: Pictures, views: Views = "one") -> tuple[float, float]:
+        """Error in per cent, and loss, over views of each image; each process takes its share of the batches."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         # without the wrapper: its calls wait for all processes, of which some have fewer batches
         network = without_fabric(self.model)
@@ -133,7 +147,7 @@ class ImageTask(Task):
         for start in range(rank * TEST_BATCH, len(pictures), world * TEST_BATCH):
             images, labels = (part[start : start + TEST_BATCH] for part in (pictures.images, pictures.labels))
             with self.fabric.autocast():
-                logits = network(self.data.normalised(images)).float()
+                logits = over_views(network, self.data.normalised(images), views).float()
             total[0] += (logits.argmax(1) != labels).sum()
             total[1] += cross_entropy(logits, labels, reduction="sum")
         total = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
@@ -176,14 +190,17 @@ class ImageTask(Task):
     def test(self) -> dict[str, Any]:
         if self.last is None:
             self.last = self._tested()
-        return self.last
+        if self.config.views == "one":
+            return self.last
+        with self.counting():
+            return self.last | {"views_test_error": self.evaluate(self.tested, self.config.views)[0]}
 
     @property
     def outcome(self) -> dict[str, Any]:
         return {"lr": self.config.peak}  # which a search may have found
 
-    def portable(self) -> WideResNet | OrientedResponseNet:
-        return cast(WideResNet | OrientedResponseNet, without_fabric(self.model))
+    def portable(self) -> ConvNet | WideResNet | OrientedResponseNet:
+        return cast(ConvNet | WideResNet | OrientedResponseNet, without_fabric(self.model))
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size / max(seconds, 1e-9):,.0f} images/s"

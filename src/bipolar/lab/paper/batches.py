@@ -1,0 +1,143 @@
+"""A study: batch norm and no norm by the size of the batch, and on batches that are no fair sample.
+
+Batch norm takes the mean and the deviation of a batch for those of the data. The smaller the batch, the noisier they
+are; with two classes to a batch they are of other data than the test's. A network without norms has no such statistics.
+Both are trained by the fast recipe. The rate goes with the square root of the batch, up to the size it was chosen for.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper import table5
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.rules import ERROR, decided_by
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, Table, over
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.training.images import ImageConfig, ImageModel
+from bipolar.lab.training.update import Update
+
+SIZES = (2, 8, 32, 128, 512)
+#: The size and the classes of an unfair batch.
+UNFAIR, CLASSES = 128, 2
+#: The peak of the rate, and the batch that it was chosen for.
+PEAK, OF_BATCH = 0.05, 256
+BATCH_NORM, NONE = "batch norm", "no norm"
+COLORS = {BATCH_NORM: "#1f77b4", NONE: "#d95f02"}
+FEW = f"{UNFAIR}, {CLASSES} classes"
+
+
+def base(scale: Scale) -> ImageConfig:
+    """The network and the length of a run: everything but the norm and the batch."""
+    if scale == "quick":
+        return replace(table5.base("quick", "wrn"), max_epochs=2, lr=None)
+    model = ImageModel("wrn", 10, 1, dropout=0.0)
+    if scale == "small":
+        return ImageConfig(model=model, max_epochs=1, train_images=10_000)
+    return ImageConfig(model=replace(model, depth=28, widen_factor=10), max_epochs=20)
+
+
+def runs(scale: Scale) -> dict[str, ImageConfig]:
+    config = base(scale)
+    sizes = {str(size): size for size in ((8, 32) if scale == "quick" else SIZES)}
+    found = {}
+    for name, size in (sizes | ({} if scale == "quick" else {FEW: UNFAIR})).items():
+        for norm in (BATCH_NORM, NONE):
+            found[f"{norm}: {name}"] = replace(
+                config,
+                model=replace(
+                    config.model,
+                    activation="elu",
+                    norm="batch" if norm == BATCH_NORM else None,
+                    lsuv="second_moment",
+                    at="activation",
+                ),
+                update=Update(recipe="fast"),
+                lr=PEAK * math.sqrt(min(1.0, size / OF_BATCH)),
+                batch_size=size,
+                classes_per_batch=CLASSES if name == FEW else None,
+            )
+    return found
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    table: dict[str, dict[str, Any]] = {}
+    for name, outcome in outcomes.items():
+        norm, _, batch = name.partition(": ")
+        table.setdefault(norm, {})[batch] = table5.summary(outcome)
+    return table
+
+
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    batches = list(next(iter(seeds[0].values())))
+    rows = {norm: [Entry(over(seeds, norm, batch, "test_error")) for batch in batches] for norm in seeds[0]}
+    return [Table("Test error (%) by the batch", batches, rows, digits=1)]
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    batches = list(next(iter(seeds[0].values())))
+    for norm, row in seeds[0].items():
+        entries = {batch: Entry(over(seeds, norm, batch, "test_error")) for batch in row}
+        for batch, entry in entries.items():
+            axes.plot([batches.index(batch)] * len(entry.numbers), entry.numbers, "o", color=COLORS[norm], alpha=0.5)
+        fair = [(batches.index(b), e.mean) for b, e in entries.items() if b != FEW and e.mean is not None]
+        axes.plot(*zip(*fair, strict=True), "-", color=COLORS[norm], label=norm)
+        if FEW in entries and entries[FEW].mean is not None:
+            axes.plot([batches.index(FEW)], [entries[FEW].mean], "_", color=COLORS[norm], markersize=24)
+    axes.set_xticks(range(len(batches)), batches)
+    axes.set(xlabel="images to a batch", ylabel="test error (%)", ylim=(0, 100))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _ahead(e: Evidence, *batches: str) -> Verdict:
+    pairs = {b: tuple(e.entry("batches", norm, b, "test_error") for norm in (NONE, BATCH_NORM)) for b in batches}
+    reason = "test error (%), without norm and with batch norm: " + "; ".join(
+        f"{batch}: {without.text(1)} and {norm.text(1)}" for batch, (without, norm) in pairs.items()
+    )
+    margin = ERROR.at(e.scale("batches"))
+    return decided_by([compare(without, norm, margin) for without, norm in pairs.values()], "below", reason)
+
+
+CLAIMS = [
+    Claim(
+        "small batches",
+        "On batches of 2 images a network without norms is ahead of itself with batch norm.",
+        where=OURS,
+        items=("batches",),
+        rule=f"the test error without norm is lower at 2 images to a batch; margin: {ERROR}",
+        decide=lambda e: _ahead(e, "2"),
+    ),
+    Claim(
+        "unfair batches",
+        "On batches of two classes a network without norms is ahead of itself with batch norm.",
+        where=OURS,
+        items=("batches",),
+        rule=f"the test error without norm is lower with {CLASSES} classes to a batch of {UNFAIR}; margin: {ERROR}",
+        decide=lambda e: _ahead(e, FEW),
+    ),
+]
+
+ITEM = Training(
+    name="batches",
+    title="Batch norm and no norm by the batch: test error (%)",
+    about=(
+        "A residual network by the fast recipe, each run over as many images. Two classes: the classes are dealt into "
+        "pairs, anew in each epoch, and each batch has images of one pair. Without norm each filter is pinned at the "
+        "norm that LSUV gave it. The rate goes with the square root of the batch, up to 256."
+    ),
+    claims=CLAIMS,
+    published={},
+    runs=runs,
+    collect=collect,
+    draw=draw,
+    tables=tables,
+)
