@@ -19,7 +19,7 @@ def test_against_its_formula(norm: Any, skip: bool) -> None:
     x = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     y = F.elu(F.conv2d(x, model.stem.weight, model.stem.bias))
     assert y.shape == (3, 24, 31, 31)
-    for i, ((conv1, _, norm1, _), (conv2, norm2, _)) in enumerate(model.blocks):
+    for i, ((conv1, _, norm1, _), (conv2, norm2, _)) in enumerate(zip(model.downs, model.sames, strict=True)):
         h = F.elu(norm1(F.max_pool2d(F.conv2d(y, conv1.weight, conv1.bias, padding=1), 2, ceil_mode=i == 2)))
         y = F.elu(norm2(F.conv2d(h, conv2.weight, conv2.bias, padding=1))) + (h if skip else 0)
     assert y.shape == (3, 64, 4, 4)
@@ -30,8 +30,12 @@ def test_against_its_formula(norm: Any, skip: bool) -> None:
 def test_sizes(norm: Any) -> None:
     with torch.device("meta"):
         model = ConvNet(4, norm=norm)
-    assert [m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)] == [24, 64, 64, 256, 256, 256, 256]
-    assert all((m.bias is None) == (norm is not None) for m in model.blocks.modules() if isinstance(m, nn.Conv2d))
+    assert sorted(m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)) == [24, 64, 64, *[256] * 4]
+    assert all(
+        (m.bias is None) == (norm is not None)
+        for m in (*model.downs.modules(), *model.sames.modules())
+        if isinstance(m, nn.Conv2d)
+    )
     assert sum(isinstance(m, nn.BatchNorm2d) for m in model.modules()) == (0 if norm is None else 6)
 
 

@@ -69,23 +69,24 @@ class ConvNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         def convolution(inputs: int, outputs: int) -> nn.Conv2d:
             return nn.Conv2d(inputs, outputs, 3, padding=1, bias=norm is None)
 
-        def block(inputs: int, outputs: int, last: bool) -> nn.ModuleList:
+        def down(inputs: int, outputs: int, last: bool) -> nn.Sequential:
             pool = nn.MaxPool2d(2, ceil_mode=last)  # the last takes a single pixel, too: images may be small
-            down = nn.Sequential(convolution(inputs, outputs), pool, make_norm(outputs), make_activation())
-            return nn.ModuleList(
-                [down, nn.Sequential(convolution(outputs, outputs), make_norm(outputs), make_activation())]
-            )
+            return nn.Sequential(convolution(inputs, outputs), pool, make_norm(outputs), make_activation())
+
+        def same(maps: int) -> nn.Sequential:
+            return nn.Sequential(convolution(maps, maps), make_norm(maps), make_activation())
 
         self.stem = nn.Conv2d(in_channels, STEM, 2)
         self.activation = make_activation()
         maps = [STEM, 16 * widen_factor, 64 * widen_factor, 64 * widen_factor]
-        self.blocks = nn.ModuleList(block(*pair, last=i == 2) for i, pair in enumerate(pairwise(maps)))
+        self.downs = nn.ModuleList(down(*pair, last=i == 2) for i, pair in enumerate(pairwise(maps)))
+        self.sames = nn.ModuleList(same(outputs) for outputs in maps[1:])
         self.head = nn.Linear(maps[-1], num_classes)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         x: Tensor = self.activation(self.stem(images))
-        for down, same in self.blocks:  # type: ignore[misc]
+        for down, same in zip(self.downs, self.sames, strict=True):
             h = down(x)
             x = h + same(h) if self.skip else same(h)
         output: Tensor = self.head(x.amax(dim=(2, 3)))

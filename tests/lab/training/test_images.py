@@ -369,7 +369,7 @@ def test_the_start_of_the_plain_network() -> None:
         heads.append(model.head.weight.detach().clone())
         with torch.no_grad():
             stem = model.stem(x)
-            block = model.blocks[0][1](model.blocks[0][0](model.activation(stem)))
+            block = model.sames[0](model.downs[0](model.activation(stem)))
         assert stem.var(dim=(0, 2, 3))[:8].sub(1).abs().max() < 0.05  # the largest components; eps damps the smallest
         assert float(block.var()) == pytest.approx(1, abs=0.02)
     torch.testing.assert_close(heads[0], 0.1 * heads[1])

@@ -89,8 +89,9 @@ def draw(seeds: Sequence[Results]) -> Figure:
             axes.plot([batches.index(batch)] * len(entry.numbers), entry.numbers, "o", color=COLORS[norm], alpha=0.5)
         fair = [(batches.index(b), e.mean) for b, e in entries.items() if b != FEW and e.mean is not None]
         axes.plot(*zip(*fair, strict=True), "-", color=COLORS[norm], label=norm)
-        if FEW in entries and entries[FEW].mean is not None:
-            axes.plot([batches.index(FEW)], [entries[FEW].mean], "_", color=COLORS[norm], markersize=24)
+        unfair = entries[FEW].mean if FEW in entries else None
+        if unfair is not None:
+            axes.plot([batches.index(FEW)], [unfair], "_", color=COLORS[norm], markersize=24)
     axes.set_xticks(range(len(batches)), batches)
     axes.set(xlabel="images to a batch", ylabel="test error (%)", ylim=(0, 100))
     axes.legend(frameon=False)

@@ -23,8 +23,8 @@ from bipolar.lab.training.update import Update
 
 DEPTHS = (4, 36)
 EXPLORED = (0.0, 0.025, 0.05)
-#: At the scale small, the share of Penn Treebank to train on, and the epochs of a run: with little dropout the validation
-#: error is lowest about the middle of a run, and rises from there on. All 24 runs take half an hour of one core.
+#: At the scale small, the share of Penn Treebank to train on, and the epochs of a run: with little dropout the
+#: validation error is lowest about the middle of a run, and rises from there on. All 24 runs take half an hour.
 SHARE, EPOCHS = 1 / 200, 40
 RATES: dict[Scale, tuple[float, ...]] = {
     "quick": (0.025, 0.05, 0.1),
@@ -115,9 +115,9 @@ ITEM = Training(
     name="dropout",
     title="The best dropout rates, by depth (validation BPC)",
     about=(
-        "Between layers, on the recurrence, and of whole blocks; at the small scales only the first of them varies. The "
-        "share of the text at the scale small was chosen by trials with seed 1 on a 40th, a 100th and a 200th of it, "
-        "because there errors by rate are furthest apart. These trials had already leaned the paper's way, so the "
+        "Between layers, on the recurrence, and of whole blocks; at the small scales only the first of them varies. "
+        "The share of the text at the scale small was chosen by trials with seed 1 on a 40th, a 100th and a 200th of "
+        "it, because there errors by rate are furthest apart. These trials had already leaned the paper's way, so the "
         "verdict at this scale is weaker than its seeds alone suggest."
     ),
     claims=CLAIMS,

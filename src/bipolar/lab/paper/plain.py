@@ -71,8 +71,7 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
     config = base(scale)
     found = {}
     for name, added in VARIANTS.items():
-        norm = "batch" if name.startswith(BATCH_NORM) else None
-        model = replace(config.model, norm=norm, **added.get("model", {}))
+        model = replace(config.model, norm="batch" if name.startswith(BATCH_NORM) else None, **added.get("model", {}))
         update = replace(config.update, **added.get("update", {}))
         found[name] = replace(config, model=model, update=update, **added.get("run", {}))
     return found if scale != "quick" else {name: found[name] for name in (BEST_WITH_NORM, f"{NONE}, pinned", BEST)}
