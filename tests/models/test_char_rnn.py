@@ -161,6 +161,7 @@ class TestGeneration:
         [
             ({"prompt": "é"}, "prompt: the symbol 'é' is not in the model's vocabulary"),
             ({"prompt": ""}, "prompt: expected at least one character"),
+            ({"prompt": 3}, "prompt: expected at least one character to start from, got 3"),
             ({"length": -5}, "length: expected 0 or more, got -5"),
             ({"temperature": -1.0}, "temperature: expected 0 or more, got -1.0"),
             ({"temperature": math.nan}, "temperature: expected 0 or more, got nan"),

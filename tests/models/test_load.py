@@ -35,6 +35,8 @@ def test_the_model_of_a_run_goes_before_the_configuration_of_the_run(tmp_path: P
 
 
 def test_no_model(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="directory: expected a path, got 3"):
+        bipolar.load(3)
     with pytest.raises(FileNotFoundError, match="which is not there"):
         bipolar.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match="has no model: neither config"):

@@ -164,8 +164,8 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
             raise ValueError(
                 f"vocabulary: the model knows the number of its characters only, {self.vocabulary}; make it with them"
             )
-        if not prompt:
-            raise ValueError("prompt: expected at least one character to start from, got ''")
+        if not isinstance(prompt, str) or not prompt:
+            raise ValueError(f"prompt: expected at least one character to start from, got {prompt!r}")
         unknown = [symbol for symbol in prompt if symbol not in self.vocabulary]
         if unknown:
             raise ValueError(f"prompt: the symbol {unknown[0]!r} is not in the model's vocabulary, {self.vocabulary!r}")

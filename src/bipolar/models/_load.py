@@ -43,6 +43,8 @@ def load(directory: str | PathLike[str], kind: type[nn.Module] = nn.Module) -> A
         >>> len(model.generate("a", length=5))
         5
     """
+    if not isinstance(directory, str | PathLike):
+        raise TypeError(f"directory: expected a path, got {directory!r}")
     path = _of_model(Path(directory))
     try:
         config = json.loads((path / CONFIG).read_text(encoding="utf-8"))

@@ -82,6 +82,7 @@ def test_a_margin_depends_on_the_scale() -> None:
     assert compare(one, another, MARGIN.at("paper")) == "below"
     assert compare(one, Entry([1.311]), MARGIN.at("paper")) == "equal"
     assert Margin(0.1, 0.2, "BPC").at("paper") == Margin(0.1, 0.2, "BPC")
+    assert str(Margin(0.1, 0.2, "BPC")) == "0.2 BPC with one seed, 0.1 or two standard errors with several"
     assert str(MARGIN).startswith("0.05 BPC with one seed, 0.02 or two standard errors with several; 0.01 or two")
 
 

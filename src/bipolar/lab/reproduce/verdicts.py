@@ -123,10 +123,10 @@ class Margin:
 
     def __str__(self) -> str:
         text = f"{self.one:g} {self.unit} with one seed, {self.several:g} or two standard errors with several"
-        paper = (
-            f"; {self.paper:g} or two standard errors at the paper's scale, where runs are long and end with less noise"
-        )
-        return text + (paper if self.paper is not None else "")
+        if self.paper is None:
+            return text
+        longer = "at the paper's scale, where runs are long and end with less noise"
+        return f"{text}; {self.paper:g} or two standard errors {longer}"
 
 
 Order: TypeAlias = Literal["below", "above", "equal", "unclear"]
