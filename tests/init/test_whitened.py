@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import bipolar
 
@@ -70,8 +71,19 @@ def test_eps_bounds_the_gain() -> None:
         (nn.Conv2d(3, 4, 2), (4, 1, 8, 8), {}, r"images: expected \(number, 3, height, width\), got shape"),
         (nn.Conv2d(3, 4, 2), (4, 3, 8, 8), {"eps": -1.0}, "eps: expected 0 or more"),
         (nn.Conv2d(3, 4, 2), (4, 3, 8, 8), {}, "images: they are all of one colour"),
+        (nn.Conv2d(3, 4, 2), (4, 3, 1, 8), {}, "images: expected them as large as the kernel at least"),
+        (nn.Conv2d(3, 4, 2, padding="same"), (4, 3, 8, 8), {}, "layer: expected its padding as numbers"),
+        (weight_norm(nn.Conv2d(3, 4, 2)), (4, 3, 8, 8), {}, "layer: its weight is parametrised"),
     ],
 )
 def test_wrong_arguments_are_named(layer: Any, shape: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         bipolar.whitened_(layer, torch.zeros(shape), **options)
+
+
+def test_images_that_cannot_be_whitened() -> None:
+    grey = images()[:, :1].expand(-1, 3, -1, -1)
+    with pytest.raises(ValueError, match=r"eps: expected more than 0\.0, because the images leave components"):
+        bipolar.whitened_(nn.Conv2d(3, 24, 2), grey, eps=0.0)
+    with pytest.raises(ValueError, match="images: there is NaN or infinity in them"):
+        bipolar.whitened_(nn.Conv2d(3, 24, 2), torch.full((4, 3, 8, 8), torch.nan))

@@ -122,3 +122,59 @@ def test_wrong_uses_are_named() -> None:
     pin(optimizer, model, gain=0.1)
     with pytest.raises(RuntimeError, match="give no closure"):
         optimizer.step(lambda: 0.0)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradient_scaler(fused: bool) -> None:
+    """Also where it leaves the gradients scaled, and the skipping of steps, to a fused optimiser."""
+    torch.manual_seed(0)
+    model, twin = network().float(), network().float()
+    twin.load_state_dict(model.state_dict())
+    optimizers = [torch.optim.Adam(each.parameters(), lr=0.01, fused=fused) for each in (model, twin)]
+    for optimizer, each in zip(optimizers, (model, twin), strict=True):
+        pin(optimizer, each, gain=0.2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=100)
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+    for factor in (1e30, 1.0, 1.0):  # the first overflows, and halves the scale
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        scaler.scale(factor * model(x).square().mean()).backward()
+        scaler.step(optimizers[0])
+        scaler.update()
+        if factor == 1.0:
+            twin(x).square().mean().backward()
+            optimizers[1].step()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.isfinite(ours).all()
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_state_without_a_pin_starts_the_gains_anew() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    plain = optimizer.state_dict()
+    pin(optimizer, model, gain=0.5)
+    loss(model, 0).backward()
+    optimizer.step()
+    norms = model[0].weight.detach().norm(dim=1)
+    with pytest.warns(UserWarning, match="saved without a pin"):
+        optimizer.load_state_dict(plain)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step()
+    torch.testing.assert_close(model[0].weight.detach().norm(dim=1), norms)
+
+
+def test_a_state_that_is_refused_changes_nothing() -> None:
+    model = network()
+    with_gains, without = (torch.optim.SGD(model.parameters(), lr=0.0) for _ in range(2))
+    pin(with_gains, model, gain=0.5)
+    handle = pin(without, model)
+    saved = without.state_dict()
+    saved["pinned_norms"] = {name: 2 * value for name, value in saved["pinned_norms"].items()}
+    handle.remove()
+    norms = model[0].weight.detach().norm(dim=1)
+    with pytest.raises(ValueError, match="saved with gains or without"):
+        with_gains.load_state_dict(saved)
+    loss(model, 0).backward()
+    with_gains.step()
+    torch.testing.assert_close(model[0].weight.detach().norm(dim=1), norms)

@@ -287,6 +287,17 @@ def test_a_fold_leaves_the_pin_with_weights_that_nobody_trains() -> None:
         optimizer.step()
 
 
+def test_an_optimizer_whose_groups_have_no_rate() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    pin(optimizer, model)
+    for group in optimizer.param_groups:
+        group["lr"] = None  # as of one that finds its steps itself
+    optimizer.step = lambda: None
+    for hook in optimizer._optimizer_step_post_hooks.values():
+        hook(optimizer, (optimizer,), {})
+
+
 def test_wrong_arguments_are_named() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

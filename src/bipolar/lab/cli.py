@@ -73,7 +73,8 @@ def reproduce(
     Args:
         items: The items to reproduce. Default: all.
         scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
-        out: The directory to write to. Runs that it or its records have are not repeated. Default: runs/ and the scale.
+        out: The directory to write to. Runs that it has are not repeated, nor those of a record whose runs are all
+            configured as today. Default: runs/ and the scale.
         data_dir: Where the data is. Default: the environment variable BIPOLAR_DATA, else ./data.
         seeds: Train with so many seeds. Default: what each item says, mostly 3, and 1 at the scale quick.
         workers: Train in so many processes on this machine. Default: at the scale quick one for each core, else 1.
@@ -160,7 +161,7 @@ def text(config: Annotated[TextConfig, tyro.conf.arg(name="")]) -> None:
 
 @train_app.command
 def images(config: Annotated[ImageConfig, tyro.conf.arg(name="")]) -> None:
-    """Train a residual network on images, by the paper's recipe. The exit code of a run that does not converge is 3."""
+    """Train a network on images, by the paper's recipe or a fast one. A run that does not converge exits with 3."""
     prepared(config)  # refuses what it can before anything takes time
 
     from bipolar.lab.training.images import train_images

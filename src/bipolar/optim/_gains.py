@@ -35,15 +35,24 @@ class Gains:
         self.means, self.squares = ([torch.zeros_like(n) for n in norms] for _ in range(2))
         self._gradients: list[Tensor | None] = [None for _ in norms]
 
-    def look(self, weights: Sequence[nn.Parameter], dims: Sequence[tuple[int, ...]]) -> None:
-        """Takes the gradients, before a step changes the weights."""
+    def look(
+        self,
+        weights: Sequence[nn.Parameter],
+        dims: Sequence[tuple[int, ...]],
+        scale: Tensor | None = None,
+        skip: bool = False,
+    ) -> None:
+        """Takes the gradients, before a step changes the weights; ``scale`` is the factor that they still have."""
+        factor: Tensor | float = 1.0 if scale is None else scale
         self._gradients = [
-            None if w.grad is None else (w.grad * w.detach()).sum(d, keepdim=True, dtype=gain.dtype) / gain
-            for w, d, gain in zip(weights, dims, self.values, strict=True)
+            None if skip or w.grad is None else (w.grad * w.detach()).sum(d, keepdim=True, dtype=g.dtype) / (g * factor)
+            for w, d, g in zip(weights, dims, self.values, strict=True)
         ]
 
     def move(self, rates: Sequence[float]) -> None:
         """A step of Adam; ``rates`` are those of the weights."""
+        if all(gradient is None for gradient in self._gradients):
+            return
         self.step += 1
         corrections = [1 - beta**self.step for beta in BETAS]
         for i, gradient in enumerate(self._gradients):

@@ -83,22 +83,25 @@ class Pin:
             handle.remove()
 
     @torch.no_grad()
-    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._gains is None:
             return
         if any(value is not None for value in (*args[1:], *kwargs.values())):  # the first is the optimiser
             raise RuntimeError("pin: gains are learned from gradients that are there before the step; give no closure")
-        self._gains.look([each.weight for each in self._pinned], [each.dims for each in self._pinned])
+        weights, dims = [each.weight for each in self._pinned], [each.dims for each in self._pinned]
+        # a scaler leaves it to fused optimisers to scale gradients back, and to skip a step with infinite ones
+        scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+        self._gains.look(weights, dims, scale, skip=found is not None and bool(found))
 
     @torch.no_grad()
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+        groups = {p: group for group in optimizer.param_groups for p in group["params"]}
         weights: list[Tensor] = [each.weight for each in self._pinned]
-        if not rates.keys() >= set(weights):  # as after fold(model, optimizer=optimizer)
+        if not groups.keys() >= set(weights):  # as after fold(model, optimizer=optimizer)
             raise RuntimeError("pin: the optimiser trains other parameters by now; remove() the pin and pin these")
         kept = self._norms
         if self._gains is not None:
-            self._gains.move([rates[weight] for weight in weights])
+            self._gains.move([float(groups[weight]["lr"]) for weight in weights])
             kept = list(torch._foreach_mul(kept, self._gains.values))
         norms = [each.norms() for each in self._pinned]
         torch._foreach_clamp_min_(norms, torch.finfo(torch.float32).tiny)  # a filter that a step made zero stays zero
@@ -119,19 +122,20 @@ class Pin:
                 "state_dict: it was saved without a pin; the norms are kept that the weights have now", stacklevel=4
             )
             self._norms = [each.norms() for each in self._pinned]
+            self._gains = None if self._gains is None else Gains(self._norms, self._gains.rate)
             return
-        for i, (each, norms) in enumerate(zip(self._pinned, self._norms, strict=True)):
+        if (self._gains is None) != (_GAINS not in state_dict):
+            raise ValueError("state_dict: it was saved with gains or without; pin with gain as when it was saved")
+        for each, norms in zip(self._pinned, self._norms, strict=True):
             if each.name not in saved or saved[each.name].shape != norms.shape:
                 raise ValueError(
                     f"state_dict: it has no norms for {each.name!r}; pin the same weights as when it was saved"
                 )
-            self._norms[i] = saved[each.name].detach().clone().to(norms)
-        if self._gains is not None and _GAINS in state_dict:
+        if self._gains is not None:
             self._gains.load_state_dict(self._names, state_dict[_GAINS])
-        elif (self._gains is None) != (_GAINS not in state_dict):
-            raise ValueError(
-                "state_dict: it was saved with gains or without; pin with the same gain as when it was saved"
-            )
+        self._norms = [
+            saved[each.name].detach().clone().to(norms) for each, norms in zip(self._pinned, self._norms, strict=True)
+        ]
 
     def __iter__(self) -> Iterator[PinRow]:
         return iter(self.rows)
@@ -176,9 +180,9 @@ def pin(
     Biases and other vectors, embeddings, the last layer, and the parameters of norms are left out; so is what is
     frozen, tied, parametrised, not the optimiser's, or has a norm of zero. The report says so for each.
 
-    The pin is a hook of the optimiser, any one of torch, with closures and gradient scalers too. Its state dict carries
-    the norms along: pin before you load it, and training goes on as if it had never stopped. With distributed data
-    parallel every process does the same to the same weights.
+    The pin is a hook of the optimiser, any one of torch, with gradient scalers and, unless ``gain`` is given, closures
+    too. Its state dict carries the norms along: pin before you load it, and training goes on as if it had never
+    stopped. With distributed data parallel every process does the same to the same weights.
 
     Args:
         optimizer: the optimiser that trains the model

@@ -50,8 +50,29 @@ def test_runs_differ_in_activation_start_and_rate_alone() -> None:
 def test_a_rate_is_borne_up_to_an_error_near_the_best() -> None:
     errors: list[float | str] = [2.3, 2.0, 2.1, 2.49, 2.51, DNC]
     runs = {f"{rate:g}": {"valid_bpc": error} for rate, error in zip(RATES, errors, strict=True)}
-    assert rates36.highest_borne(runs) == RATES[3]
-    assert rates36.highest_borne({"0.1": {"valid_bpc": DIVERGED}}) is None
+    assert rates36.highest_borne({"relu": runs}, "relu") == RATES[3]
+    assert rates36.highest_borne({"relu": {"0.1": {"valid_bpc": DIVERGED}}}, "relu") is None
+    better = {"0.1": {"valid_bpc": 1.55}}  # of another network
+    assert rates36.highest_borne({"relu": runs, "elu": better}, "relu") == RATES[1]
+
+
+@pytest.mark.parametrize(
+    ("errors", "highest"),
+    [
+        ([DIVERGED, 2.0], None),
+        ([2.0, DIVERGED, 2.0], 0),  # a lucky rate beyond one at which it diverges
+        ([2.0, 2.9, 2.0], 0),
+        ([2.9, 2.0, 2.1], 2),  # slow at the lowest
+        ([f"{DNC}: slow: no better than a uniform guess", 2.0], 1),
+    ],
+)
+def test_a_network_fails_at_no_rate_below_the_highest(errors: list[Any], highest: int | None) -> None:
+    runs = {f"{rate:g}": {"valid_bpc": error} for rate, error in zip(RATES, errors, strict=False)}
+    expected = None if highest is None else RATES[highest]
+    assert rates36.highest_borne({"relu": runs}, "relu") == expected
+
+
+def test_the_best_rate() -> None:
     seeds = [{"relu": network(3)}, {"relu": network(4)}]
     assert rates36.best_rate(seeds, "relu") == "0.004"  # at 0.008 one of two diverges
     assert rates36.best_rate([{"relu": network(0)}], "relu") is None
@@ -70,6 +91,9 @@ class TestClaims:
     def test_where_all_bear_all_rates_nothing_is_decided(self) -> None:
         top = dict.fromkeys(("relu", "brelu", "elu", "belu"), (6, 2.0))
         assert verdict(HIGHER, **top).status == "not decided"
+
+    def test_a_network_that_is_poor_at_every_rate_bears_none(self) -> None:
+        assert verdict(HIGHER, relu=(6, 3.0), elu=(6, 3.0)).status == "reproduced"
 
     def test_second_moment(self) -> None:
         assert verdict(SECOND).status == "reproduced"

@@ -109,6 +109,13 @@ def test_a_record_of_other_runs_is_not_used(clone: Path, item: Training, trained
     assert len(trained) == len(record["runs"]) == len(record["results"]) == len(item.runs("quick"))
 
 
+def test_a_record_that_does_not_count_is_named(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(tiny(steps=3), clone)
+    assert (
+        f"tiny: its record in {clone} has runs of another configuration; none of it counts" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(("setting", "known"), [("pattern", True), ("balance", False)])
 def test_a_setting_that_is_newer_than_a_record(
     clone: Path, setting: str, known: bool, trained: list[tuple[str, int]]
@@ -179,6 +186,10 @@ def test_other_seeds_take_the_rate_that_a_recorded_search_found(tmp_path: Path) 
     assert seeds_left(**firsts, **{"a, seed 2": run(0.02, "finished", second)}) == [(3, False, 0.02)]
     at_another_rate = {"a, seed 2": run(0.04, "finished", replace(second, lr=0.04))}
     assert seeds_left(**firsts, **at_another_rate) == [(1, True, None), (1, True, None)]
+    slow, diverged = {"reason": "the loss is no better than a uniform guess after 160 steps"}, {"reason": "not finite"}
+    for attempts, stands in (([slow, {}], False), ([diverged, {}], True), ([diverged, slow], True)):
+        firsts["a"]["result"]["attempts"] = attempts  # the rate was once halved for runs that were merely slow
+        assert (len(seeds_left(**firsts)) == 2 and seeds_left(**firsts)[0][0] == 2) is stands
 
 
 def test_nested_results_are_merged() -> None:

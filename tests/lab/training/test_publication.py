@@ -101,6 +101,11 @@ def test_images_in_single_precision(tmp_path: Path) -> None:
     train_images(replace(config, seed=2, out=tmp_path / "other"), show=False)
     with pytest.raises(UsageError, match="there is another run here"):
         publish(tmp_path / "other", tmp_path / "kept")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/README.md").write_text("precious")
+    with pytest.raises(UsageError, match="there are other files here"):
+        publish(tmp_path / "run", tmp_path / "mine")
+    assert (tmp_path / "mine/README.md").read_text() == "precious"
 
 
 def test_a_run_that_has_not_ended(corpus: Path, tmp_path: Path) -> None:

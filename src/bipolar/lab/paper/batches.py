@@ -2,7 +2,8 @@
 
 Batch norm takes the mean and the deviation of a batch for those of the data. The smaller the batch, the noisier they
 are; with two classes to a batch they are of other data than the test's. A network without norms has no such statistics.
-Both are trained by the fast recipe. The rate goes with the square root of the batch, up to the size it was chosen for.
+Both are trained by the fast recipe, with batch norm also at twice the rate, which suits it better. The rate goes with
+the square root of the batch, up to the size it was chosen for.
 """
 
 import math
@@ -27,8 +28,9 @@ SIZES = (2, 8, 32, 128, 512)
 UNFAIR, CLASSES = 128, 2
 #: The peak of the rate, and the batch that it was chosen for.
 PEAK, OF_BATCH = 0.05, 256
-BATCH_NORM, NONE = "batch norm", "no norm"
-COLORS = {BATCH_NORM: "#1f77b4", NONE: "#d95f02"}
+BATCH_NORM, FASTER, NONE = "batch norm", "batch norm, twice the rate", "no norm"
+#: The factor of the rate, and the colour, of each.
+KINDS = {BATCH_NORM: (1, "#1f77b4"), FASTER: (2, "#7fb3d8"), NONE: (1, "#d95f02")}
 FEW = f"{UNFAIR}, {CLASSES} classes"
 
 
@@ -47,18 +49,18 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
     sizes = {str(size): size for size in ((8, 32) if scale == "quick" else SIZES)}
     found = {}
     for name, size in (sizes | ({} if scale == "quick" else {FEW: UNFAIR})).items():
-        for norm in (BATCH_NORM, NONE):
-            found[f"{norm}: {name}"] = replace(
+        for kind, (factor, _) in KINDS.items():
+            found[f"{kind}: {name}"] = replace(
                 config,
                 model=replace(
                     config.model,
                     activation="elu",
-                    norm="batch" if norm == BATCH_NORM else None,
+                    norm=None if kind == NONE else "batch",
                     lsuv="second_moment",
                     at="activation",
                 ),
                 update=Update(recipe="fast"),
-                lr=PEAK * math.sqrt(min(1.0, size / OF_BATCH)),
+                lr=factor * PEAK * math.sqrt(min(1.0, size / OF_BATCH)),
                 batch_size=size,
                 classes_per_batch=CLASSES if name == FEW else None,
             )
@@ -86,12 +88,12 @@ def draw(seeds: Sequence[Results]) -> Figure:
     for norm, row in seeds[0].items():
         entries = {batch: Entry(over(seeds, norm, batch, "test_error")) for batch in row}
         for batch, entry in entries.items():
-            axes.plot([batches.index(batch)] * len(entry.numbers), entry.numbers, "o", color=COLORS[norm], alpha=0.5)
+            axes.plot([batches.index(batch)] * len(entry.numbers), entry.numbers, "o", color=KINDS[norm][1], alpha=0.5)
         fair = [(batches.index(b), e.mean) for b, e in entries.items() if b != FEW and e.mean is not None]
-        axes.plot(*zip(*fair, strict=True), "-", color=COLORS[norm], label=norm)
+        axes.plot(*zip(*fair, strict=True), "-", color=KINDS[norm][1], label=norm)
         unfair = entries[FEW].mean if FEW in entries else None
         if unfair is not None:
-            axes.plot([batches.index(FEW)], [unfair], "_", color=COLORS[norm], markersize=24)
+            axes.plot([batches.index(FEW)], [unfair], "_", color=KINDS[norm][1], markersize=24)
     axes.set_xticks(range(len(batches)), batches)
     axes.set(xlabel="images to a batch", ylabel="test error (%)", ylim=(0, 100))
     axes.legend(frameon=False)
@@ -99,13 +101,12 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return figure
 
 
-def _ahead(e: Evidence, *batches: str) -> Verdict:
-    pairs = {b: tuple(e.entry("batches", norm, b, "test_error") for norm in (NONE, BATCH_NORM)) for b in batches}
-    reason = "test error (%), without norm and with batch norm: " + "; ".join(
-        f"{batch}: {without.text(1)} and {norm.text(1)}" for batch, (without, norm) in pairs.items()
-    )
-    margin = ERROR.at(e.scale("batches"))
-    return decided_by([compare(without, norm, margin) for without, norm in pairs.values()], "below", reason)
+def _ahead(e: Evidence, batch: str) -> Verdict:
+    """A rule: without norm the error is lower than with batch norm at the better of its rates."""
+    without, *norms = (e.entry("batches", kind, batch, "test_error") for kind in (NONE, BATCH_NORM, FASTER))
+    norm = min(norms, key=lambda entry: (entry.failed, entry.mean or 0.0))
+    reason = f"test error (%) on batches of {batch}: without norm {without.text(1)}, with batch norm {norm.text(1)}"
+    return decided_by([compare(without, norm, ERROR.at(e.scale("batches")))], "below", reason)
 
 
 CLAIMS = [
@@ -114,7 +115,7 @@ CLAIMS = [
         "On batches of 2 images a network without norms is ahead of itself with batch norm.",
         where=OURS,
         items=("batches",),
-        rule=f"the test error without norm is lower at 2 images to a batch; margin: {ERROR}",
+        rule=f"the test error without norm is lower than with batch norm at the better of two rates; margin: {ERROR}",
         decide=lambda e: _ahead(e, "2"),
     ),
     Claim(
@@ -122,7 +123,7 @@ CLAIMS = [
         "On batches of two classes a network without norms is ahead of itself with batch norm.",
         where=OURS,
         items=("batches",),
-        rule=f"the test error without norm is lower with {CLASSES} classes to a batch of {UNFAIR}; margin: {ERROR}",
+        rule=f"the test error without norm is lower than with batch norm at the better of two rates; margin: {ERROR}",
         decide=lambda e: _ahead(e, FEW),
     ),
 ]

@@ -65,13 +65,10 @@ def base(scale: Scale, network: Literal["wrn", "orn"]) -> ImageConfig:
             return config
         return replace(config, model=replace(config.model, orientations=4), batch_size=32, patience=400)
     # without dropout, of which the oriented networks with their 4 features learn nothing in so few steps; no search
-    return ImageConfig(
-        data="digits",
-        model=ImageModel(network, 10, 1, orientations=4, dropout=0.0),
-        lr=0.02,
-        max_epochs=6,
-        batch_size=32,
-    )
+    model = ImageModel(network, 10, 1, dropout=0.0)
+    if network == "orn":
+        model = replace(model, orientations=4)
+    return ImageConfig(data="digits", model=model, lr=0.02, max_epochs=6, batch_size=32)
 
 
 def runs(scale: Scale) -> dict[str, ImageConfig]:

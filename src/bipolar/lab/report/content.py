@@ -16,6 +16,7 @@ from bipolar.lab.reproduce.records import read_record, results_of
 from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
 from bipolar.lab.reproduce.tables import Table
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Status, Verdict
+from bipolar.lab.training.images.config import options_of_others
 from bipolar.lab.training.journal import duration
 
 PAPER = "Shifting Mean Activation Towards Zero with Bipolar Activation Functions"
@@ -198,9 +199,15 @@ def _flat(values: Mapping[str, Any], *path: str) -> list[str]:
     return found
 
 
+def _of_its_network(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a model without those that its network does not have."""
+    others = options_of_others(model["network"]) if "network" in model else set[str]()
+    return {name: value for name, value in model.items() if name not in others}
+
+
 def _configuration(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The settings that all runs share, and the values of those in which they differ."""
-    flat = [{**config, **config.get("model", {})} for config in configs]
+    flat = [{**config, **_of_its_network(config.get("model", {}))} for config in configs]
     keys = [key for key in dict.fromkeys(k for c in flat for k in c) if key not in NOT_SHOWN]
     values = {key: list(dict.fromkeys(str(c.get(key)) for c in flat)) for key in keys}
     settings = {key: " / ".join(found) for key, found in values.items() if found not in (["None"], ["False"])}

@@ -31,9 +31,9 @@ class Recorded:
         return max(self.outcomes, default=0)
 
     def stands(self, trials: Mapping[int, Mapping[str, Trial]]) -> bool:
-        """Whether all runs of the record are trials of its item as it is now, by name and configuration."""
+        """Whether all runs of the record are trials of its item as it is now, by name, configuration and search."""
         return all(
-            _as_now(outcome.config, trials.get(seed, {}).get(name))
+            _as_now(outcome.config, trials.get(seed, {}).get(name)) and not _halved_for_slowness(outcome)
             for seed, outcomes in self.outcomes.items()
             for name, outcome in outcomes.items()
         )
@@ -71,3 +71,9 @@ def _as_now(stored: dict[str, Any], trial: Trial | None) -> bool:
         return type(trial.config).from_json(stored).to_json() == trial.config.to_json()
     except (KeyError, TypeError, AttributeError):  # a setting that is none any more
         return False
+
+
+def _halved_for_slowness(outcome: Outcome) -> bool:
+    """Whether a search halved its rate for a run that was slow, as it did before slow runs ended it: too low a rate."""
+    reasons = [str(attempt.get("reason")) for attempt in outcome.result.get("attempts", [])[:-1]]
+    return any("no better than a uniform guess" in reason and "times that" not in reason for reason in reasons)

@@ -100,7 +100,11 @@ class Reproduction:
         configs, runs, recorded = item.runs(self.scale), self.out / "runs", self._recorded(item)
         seeds = max(self._seeds(item), recorded.seeds)
         trials = trials_by_seed(configs, seeds, runs, recorded.outcomes)
-        return trials if recorded.stands(trials) else trials_by_seed(configs, self._seeds(item), runs, {})
+        if recorded.stands(trials):
+            return trials
+        print(f"{item.name}: its record in {self.out} has runs of another configuration; none of it counts", flush=True)
+        self._records[item.name] = Recorded()
+        return trials_by_seed(configs, self._seeds(item), runs, {})
 
     def _check_scale(self, item: Item) -> None:
         record = read_record(self.out, item.name)

@@ -38,10 +38,13 @@ def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | 
     if not (run / OF_RUN / WEIGHTS).exists():
         raise UsageError(f"{run}: there is no model yet; bipolar eval {run} writes it for a run that lacks it")
     public = _without_places(values)
-    if (directory / "config.json").exists() and stored(directory) != public:
-        raise UsageError(f"{directory}: there is another run here; choose another directory")
     if directory.resolve() == run.resolve():
         raise UsageError(f"{directory}: this is the run itself; choose another directory")
+    if (directory / "config.json").exists():
+        if stored(directory) != public:
+            raise UsageError(f"{directory}: there is another run here; choose another directory")
+    elif directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory}: there are other files here; choose an empty or a new directory")
 
     place = data_dir or (Path(values["data_dir"]) if "data_dir" in values else None)
     write_json(directory / "config.json", public)

@@ -28,15 +28,20 @@ NetworkName: TypeAlias = Literal["wrn", "orn", "conv"]
 #: the views of an image that is tested
 Views: TypeAlias = Literal["one", "mirrored", "shifted"]
 
-#: The options of the networks: of all, and of each.
+#: The options of the networks: of all, of each, and those of the start that not all have.
 OF_ALL_NETWORKS = ("widen_factor", "activation", "norm", "pattern")
 OPTIONS: dict[NetworkName, tuple[str, ...]] = {
     "wrn": ("depth", "dropout", "shortcut"),
     "orn": ("depth", "dropout", "shortcut", "orientations", "reduction", "encoding"),
     "conv": ("skip",),
 }
-#: The options of the start that not all networks have.
 STARTS: dict[NetworkName, tuple[str, ...]] = {"wrn": (), "orn": (), "conv": ("whiten",)}
+
+
+def options_of_others(network: NetworkName) -> set[str]:
+    """The options of a model that a network does not have."""
+    known = {name: {*OPTIONS[name], *STARTS[name]} for name in OPTIONS}
+    return set().union(*known.values()) - known[network]
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,8 @@ class ImageModel:
         kinds = {"wrn": WideResNet, "orn": OrientedResponseNet, "conv": ConvNet}
         if self.network not in kinds:
             raise ValueError(f"network: expected one of {', '.join(map(repr, kinds))}, got {self.network!r}")
-        for name in ("skip", "shortcut", "whiten"):
-            if name not in (*OPTIONS[self.network], *STARTS[self.network]) and getattr(self, name) != getattr(
-                ImageModel, name
-            ):
+        for name in sorted(options_of_others(self.network)):
+            if getattr(self, name) != getattr(ImageModel, name):
                 raise ValueError(f"{name}: the network {self.network!r} has no such option")
         if not 0 < self.head < LARGEST:
             raise ValueError(f"head: expected a positive number, got {self.head}")
