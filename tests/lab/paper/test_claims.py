@@ -328,6 +328,11 @@ def test_the_best_rate_is_that_with_the_lowest_error() -> None:
     ):
         evidence = Evidence({"dropout": record("dropout", results(best), scale="paper")})
         assert claim.verdict(evidence).status == status
+    found = results({4: 0.1, 36: 0.025})
+    lost = {name: DIVERGED if name.startswith("36 ") else value for name, value in found.items()}
+    verdict = claim.verdict(Evidence({"dropout": record("dropout", found, lost, found)}))
+    assert verdict.status == "reproduced"
+    assert "3 of 9 runs of 36 layers did not converge" in verdict.reason
 
 
 def test_without_runs_or_too_small_nothing_is_decided() -> None:

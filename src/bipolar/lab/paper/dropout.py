@@ -76,6 +76,7 @@ def tables(seeds: Sequence[Results]) -> list[Table]:
 
 def _dropout(e: Evidence) -> Verdict:
     good: dict[str, set[float]] = {}
+    lost = ""
     for depth in ("4 layers", "36 layers"):
         entries = {
             float(name.split(", ")[2].split()[1]): e.entry("dropout", name)
@@ -85,12 +86,16 @@ def _dropout(e: Evidence) -> Verdict:
         means = {rate: entry.mean for rate, entry in entries.items() if entry.mean is not None}
         if not means:
             raise MissingError(f"no run of {depth} has converged")
+        runs = [value for entry in entries.values() for value in entry.ours]
+        failed = sum(isinstance(value, str) for value in runs)
+        lost += f"; {failed} of {len(runs)} runs of {depth} {DNC}" if failed else ""
         best = entries[min(means, key=lambda rate: means[rate])]
         margin = MARGIN.at(e.scale("dropout"))
         good[depth] = {rate for rate, entry in entries.items() if compare(entry, best, margin) != "above"}
     reason = "rates within the margin of the best: " + ", ".join(
         f"{depth}: {', '.join(f'{rate:g}' for rate in sorted(rates))}" for depth, rates in good.items()
     )
+    reason += lost
     shallow, deep = good["4 layers"], good["36 layers"]
     if min(shallow) > max(deep):
         return Verdict("reproduced", reason)
