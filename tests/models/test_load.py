@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,8 +36,9 @@ def test_the_model_of_a_run_goes_before_the_configuration_of_the_run(tmp_path: P
 
 
 def test_no_model(tmp_path: Path) -> None:
+    number: Any = 3
     with pytest.raises(TypeError, match="directory: expected a path, got 3"):
-        bipolar.load(3)
+        bipolar.load(number)
     with pytest.raises(FileNotFoundError, match="which is not there"):
         bipolar.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match="has no model: neither config"):
