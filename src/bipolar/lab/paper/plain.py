@@ -1,7 +1,7 @@
 """A study: a plain network of few convolutions, without skips, with batch norm and without, ingredient by ingredient.
 
-Without skips it is harder to do without norms. Four ingredients, beside pinned filters, bring the network near itself
-with batch norm; the study takes away one at a time. Batch norm gets those of them that it can use, too.
+Without skips it is harder to do without norms. Four ingredients, beside pinned filters, narrow the gap to batch norm;
+the study takes away one at a time. Batch norm gets those of them that it can use, too.
 """
 
 from collections.abc import Mapping, Sequence
