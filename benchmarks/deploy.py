@@ -44,6 +44,8 @@ def in_torch(model: nn.Module, images: Tensor) -> Callable[[], object]:
 def in_onnxruntime(path: Path, images: Tensor) -> Callable[[], object]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    # threads that wait busily would take their cores from whatever is timed next
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: images.numpy()}
     return lambda: session.run(None, given)
