@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from bipolar.lab.reproduce.item import Training
-from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results, halved_for_slowness
 from bipolar.lab.reproduce.rules import ERROR, decided_by, entry_of_search
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
@@ -158,20 +158,16 @@ def _in_either_reading(decide: Callable[[Evidence, str], Verdict]) -> Callable[[
     return decide_all
 
 
-def _check_search(name: str, attempts: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses a search that slow training sent down, as in old records: its rate is not the highest possible one."""
-    for attempt in attempts[:-1]:
-        reason = str(attempt.get("reason"))
-        if "no better than a uniform guess" in reason and "times that" not in reason:
-            raise MissingError(f"the search of {name} was halved for slow training, not for divergence: run it again")
-
-
 def _rates(e: Evidence, reading: str) -> Verdict:
     ratios = {}
     for (network, plain, flipped), errors in _pairs(e, reading).items():
         row = _row(e, network)
         for column in (plain, flipped):
-            _check_search(f"{network}, {column}", row[column].get("attempts", []))
+            if halved_for_slowness(row[column].get("attempts", [])):
+                name = f"{network}, {column}"
+                raise MissingError(
+                    f"the search of {name} was halved for slow training, not for divergence: run it again"
+                )
         found = 0.0 if diverged(errors[1]) else row[flipped]["lr"]  # a search that fails finds no rate
         ratios[f"{network}, {plain}"] = found / row[plain]["lr"] if not found or not diverged(errors[0]) else math.inf
     reason = "the rate that was found for the bipolar version is " + ", ".join(

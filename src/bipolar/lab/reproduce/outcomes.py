@@ -1,6 +1,6 @@
 """Outcomes of runs, and the results that items make of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -39,3 +39,9 @@ def late(curve: Sequence[tuple[int, float]]) -> float | None:
     """The mean of a curve over the last tenth of its steps."""
     values = [value for step, value in curve if step > LATE * curve[-1][0]]
     return sum(values) / len(values) if values else None
+
+
+def halved_for_slowness(attempts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a search was sent down by slow runs, as in old records: its rate is not the highest possible one."""
+    reasons = [str(attempt.get("reason")) for attempt in attempts[:-1]]
+    return any("no better than a uniform guess" in reason and "times that" not in reason for reason in reasons)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.outcomes import Outcome, Results, halved_for_slowness
 from bipolar.lab.reproduce.records import read_record
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.trials import Trial
@@ -33,7 +33,8 @@ class Recorded:
     def stands(self, trials: Mapping[int, Mapping[str, Trial]]) -> bool:
         """Whether all runs of the record are trials of its item as it is now, by name, configuration and search."""
         return all(
-            _as_now(outcome.config, trials.get(seed, {}).get(name)) and not _halved_for_slowness(outcome)
+            _as_now(outcome.config, trials.get(seed, {}).get(name))
+            and not halved_for_slowness(outcome.result.get("attempts", []))
             for seed, outcomes in self.outcomes.items()
             for name, outcome in outcomes.items()
         )
@@ -71,9 +72,3 @@ def _as_now(stored: dict[str, Any], trial: Trial | None) -> bool:
         return type(trial.config).from_json(stored).to_json() == trial.config.to_json()
     except (KeyError, TypeError, AttributeError):  # a setting that is none any more
         return False
-
-
-def _halved_for_slowness(outcome: Outcome) -> bool:
-    """Whether a search halved its rate for a run that was slow, as it did before slow runs ended it: too low a rate."""
-    reasons = [str(attempt.get("reason")) for attempt in outcome.result.get("attempts", [])[:-1]]
-    return any("no better than a uniform guess" in reason and "times that" not in reason for reason in reasons)
