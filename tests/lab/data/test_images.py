@@ -70,6 +70,7 @@ def test_cifar10_from_its_binary_files(tmp_path: Path, monkeypatch: pytest.Monke
     few = load_images("cifar10", tmp_path, train_images=3)
     assert torch.equal(few.train.images, found.train.images[:3])
     assert torch.equal(few.mean, found.mean)
+    assert load_images("cifar10", tmp_path, shift=2).shift == 2
 
 
 def padded(image: Tensor, by: int) -> Tensor:
@@ -111,5 +112,7 @@ def test_bad_names_and_counts(tmp_path: Path) -> None:
         load_images("mnist", tmp_path)
     with pytest.raises(UsageError, match="--train-images 2000: expected 1 to 1438"):
         load_images("digits", tmp_path, train_images=2000)
+    with pytest.raises(UsageError, match="--shift 8: expected 0 to 7, less than the side of an image"):
+        load_images("digits", tmp_path, shift=8)
     with pytest.raises(UsageError, match="--image-size 32: the images of digits have a size of their own"):
         load_images("digits", tmp_path, image_size=32)

@@ -103,13 +103,6 @@ def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
         ),
         ("second moment", "figure6", three(2.3, 2.3, 2.3), "not decided"),
         ("second moment", "figure6", three(DNC, DNC, DNC), "not decided"),
-        ("rates", "table5", rates(relu=0.01, brelu=0.04, elu=0.01, belu=0.02), "reproduced"),
-        ("rates", "table5", rates(relu=0.01, brelu=0.04, elu=0.01, belu=0.01), "reproduced"),
-        ("rates", "table5", rates(relu=0.01, brelu=0.08, elu=0.01, belu=0.005), "not decided"),
-        ("rates", "table5", rates(relu=0.01, brelu=0.02, elu=0.01, belu=0.02), "not reproduced"),
-        ("rates", "table5", rates(relu=0.01, brelu=0.02, elu=0.01, belu=0.005), "not reproduced"),
-        ("rates", "table5", rates(relu=0.04, brelu=0.04), "not reproduced"),
-        ("rates", "table5", rates(error=DNC, relu=0.01, brelu=0.04), "not reproduced"),
         ("errors", "table5", {"wrn": {"relu": {"test_error": 50.0}, "brelu": {"test_error": 44.0}}}, "reproduced"),
         ("errors", "table5", {"wrn": {"relu": {"test_error": 50.0}, "brelu": {"test_error": 47.0}}}, "not decided"),
         ("errors", "table5", {"wrn": {"relu": {"test_error": 50.0}, "brelu": {"test_error": 49.5}}}, "not reproduced"),
@@ -129,6 +122,26 @@ def rates(error: float | str = 50.0, **found: float) -> dict[str, Any]:
 )
 def test_verdicts(claim: str, item: str, results: dict[str, Any], status: str) -> None:
     assert BY_NAME[claim].verdict(Evidence({item: record(item, results)})).status == status
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [
+        (rates(relu=0.01, brelu=0.04, elu=0.01, belu=0.02), "reproduced"),
+        (rates(relu=0.01, brelu=0.04, elu=0.01, belu=0.01), "reproduced"),
+        (rates(relu=0.01, brelu=0.08, elu=0.01, belu=0.005), "not decided"),
+        (rates(relu=0.01, brelu=0.02, elu=0.01, belu=0.02), "not reproduced"),
+        (rates(relu=0.01, brelu=0.02, elu=0.01, belu=0.005), "not reproduced"),
+        (rates(relu=0.04, brelu=0.04), "not reproduced"),
+        (rates(error=DNC, relu=0.01, brelu=0.04), "not reproduced"),
+    ],
+)
+def test_rates_that_a_search_found(results: dict[str, Any], status: str) -> None:
+    searched = Evidence({"table5": record("table5", results, scale="paper")})
+    assert BY_NAME["rates"].verdict(searched).status == status
+    given = BY_NAME["rates"].verdict(Evidence({"table5": record("table5", results)}))
+    assert given.status == "not decided"
+    assert "--scale paper" in given.reason
 
 
 def seeds_of(claim: str, *seeds: dict[str, Any], scale: str = "small") -> Verdict:
@@ -364,4 +377,4 @@ def test_a_search_that_was_halved_for_slow_training_decides_nothing() -> None:
     for status, why in (("not decided", reason), ("reproduced", f"{reason}, and was 2.2 times that")):
         results["wrn"]["relu"]["attempts"] = [{"lr": 0.02, "reason": why}, {"lr": 0.01, "reason": None}]
         claim = next(claim for claim in table5.CLAIMS if claim.name == "rates")
-        assert claim.verdict(Evidence({"table5": record("table5", results)})).status == status
+        assert claim.verdict(Evidence({"table5": record("table5", results, scale="paper")})).status == status

@@ -23,5 +23,21 @@ def test_batch_norm_and_the_two_readings_of_the_shortcut_have_runs() -> None:
         assert set(figure3.runs(scale)) <= set(table5.ACTIVATIONS)
 
 
-def test_no_rate_is_searched_for_at_the_quick_scale() -> None:
-    assert not any(config.search for config in table5.runs("quick").values())
+def test_rates_are_searched_for_at_the_papers_scale_alone() -> None:
+    for scale in SCALES:
+        searched = {name for name, config in table5.runs(scale).items() if config.search}
+        assert searched == ({name for name in table5.runs(scale) if "norm" not in name} if scale == "paper" else set())
+
+
+def test_small_networks_take_all_images_and_one_rate() -> None:
+    runs = table5.runs("small")
+    assert len(runs) == 2 * len(table5.COLUMNS)
+    for name, config in runs.items():
+        assert (config.data, config.train_images, config.test_images, config.update.recipe) == (
+            "cifar10",
+            None,
+            None,
+            "fast",
+        )
+        assert config.peak == (0.1 if "norm" in name else 0.05)
+        assert config.pin

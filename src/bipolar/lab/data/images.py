@@ -88,12 +88,14 @@ def load_images(
     *,
     image_size: int | None = None,
     mirror: bool = True,
+    shift: int | None = None,
 ) -> ImageSet:
     """A data set by name, ``cifar10``, found in the data directory or downloaded, or ``digits``; or a directory with a
     folder for each class, see :mod:`~bipolar.lab.data.folders`.
 
     With ``train_images`` only so many are taken, the first ones; mean and deviation are those of all. ``mirror=False``
-    is for images that mean something else in a mirror.
+    is for images that mean something else in a mirror; ``shift`` is the number of pixels by which one may be shifted,
+    by default an eighth of its side.
     """
     if data in IMAGES and image_size is not None:
         raise UsageError(f"--image-size {image_size}: the images of {data} have a size of their own; leave it out")
@@ -106,7 +108,10 @@ def load_images(
         found = _own(data, data_dir, image_size, mirror)
     if train_images is not None and not 0 < train_images <= len(found.train):
         raise UsageError(f"--train-images {train_images}: expected 1 to {len(found.train)}")
-    return replace(found, train=found.train.first(train_images))
+    side = min(found.train.images.shape[1:3])
+    if shift is not None and not 0 <= shift < side:
+        raise UsageError(f"--shift {shift}: expected 0 to {side - 1}, less than the side of an image")
+    return replace(found, train=found.train.first(train_images), shift=found.shift if shift is None else shift)
 
 
 def _own(data: str, data_dir: Path | None, image_size: int | None, mirror: bool) -> ImageSet:

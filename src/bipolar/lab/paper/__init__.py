@@ -12,6 +12,7 @@ from bipolar.lab.paper import (
     figure5,
     figure6,
     first_epoch,
+    longer,
     lsuv,
     normfree,
     plain,
@@ -50,6 +51,7 @@ ITEMS: dict[str, Item] = {
         figure3.ITEM,
         shortcut.ITEM,
         normfree.ITEM,
+        longer.ITEM,
         plain.ITEM,
         batches.ITEM,
     )

@@ -15,14 +15,15 @@ from bipolar.lab.paper import table5
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.points import draw_points
-from bipolar.lab.reproduce.rules import ERROR, decided_by
+from bipolar.lab.reproduce.rules import ERROR, decided_by, lowest
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import Entry, flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict, compare
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
 from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.update import OptimizerName, Update
 
 BATCH_NORM, NONE = "batch norm", "no norm"
+COLORS = {BATCH_NORM: "#1f77b4", NONE: "#d95f02"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def base(scale: Scale) -> ImageConfig:
     return ImageConfig(model=ImageModel("wrn", 28, 10), batch_size=250, max_epochs=50)
 
 
-def runs(scale: Scale) -> dict[str, ImageConfig]:
+def recipes(scale: Scale) -> dict[str, ImageConfig]:
+    """The runs of all variants."""
     config = base(scale)
     found = {}
     for name, variant in VARIANTS.items():
@@ -73,6 +75,11 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
         )
         update = Update(recipe="fast", optimizer=variant.optimizer, clip=variant.clip)
         found[name] = replace(config, model=model, update=update, lr=variant.lr, pin=variant.pin)
+    return found
+
+
+def runs(scale: Scale) -> dict[str, ImageConfig]:
+    found = recipes(scale)
     return found if scale != "quick" else {name: found[name] for name in (*WITH_SGD, f"{NONE}, ELU, Muon, pinned")}
 
 
@@ -82,25 +89,13 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 def draw(seeds: Sequence[Results]) -> Figure:
     def look(name: str) -> tuple[str, str]:
-        return "#1f77b4" if name.startswith(BATCH_NORM) else "#d95f02", f"learning rate {VARIANTS[name].lr:g}"
+        return COLORS[NONE if name.startswith(NONE) else BATCH_NORM], f"learning rate {VARIANTS[name].lr:g}"
 
     return draw_points(seeds, "test_error", look, xlabel="test error (%)")
 
 
-def _best(e: Evidence, norm: str) -> tuple[str, Entry]:
-    """The run of lowest mean error among those with batch norm, or without a norm."""
-    entries = {
-        name: e.entry("normfree", name, "test_error") for name in e.seeds("normfree")[0] if name.startswith(norm)
-    }
-    means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
-    if not means:
-        raise MissingError(f"no run of normfree with {norm} has converged")
-    best = min(means, key=lambda name: means[name])
-    return best, entries[best]
-
-
 def _ahead(e: Evidence) -> Verdict:
-    (ours, without), (theirs, with_) = (_best(e, norm) for norm in (NONE, BATCH_NORM))
+    (ours, without), (theirs, with_) = (lowest(e, "normfree", norm) for norm in (NONE, BATCH_NORM))
     reason = f"lowest test error (%): {ours} {without.text(1)}; {theirs} {with_.text(1)}"
     return decided_by([compare(without, with_, ERROR.at(e.scale("normfree")))], "below", reason)
 

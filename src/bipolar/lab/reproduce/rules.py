@@ -33,6 +33,16 @@ def decided_if(holds: bool, reason: str, *orders: Order) -> Verdict:
     return Verdict("not decided" if "unclear" in orders else "not reproduced", reason)
 
 
+def lowest(e: Evidence, item: str, prefix: str) -> tuple[str, Entry]:
+    """The run of lowest mean test error among those whose name begins with a prefix."""
+    entries = {name: e.entry(item, name, "test_error") for name in e.seeds(item)[0] if name.startswith(prefix)}
+    means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
+    if not means:
+        raise MissingError(f"no run of {item} with {prefix} has converged")
+    best = min(means, key=lambda name: means[name])
+    return best, entries[best]
+
+
 def end_of_run(e: Evidence, item: str, name: str, key: str) -> Entry:
     """A final value of a run in the results of :func:`~bipolar.lab.reproduce.curves.train_curves`."""
 

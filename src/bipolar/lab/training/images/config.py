@@ -149,6 +149,8 @@ class ImageConfig(RunConfig):
     """Bring images of one's own to so many pixels a side; the middle is kept. Default: the size that all have."""
     mirror: bool = True
     """Mirror half of the images at random; never the digits."""
+    shift: IntFlag = None
+    """Shift each image at random, by so many pixels at most. Default: an eighth of its side, 4 for CIFAR-10."""
 
     @property
     def name(self) -> str:
@@ -176,6 +178,7 @@ class ImageConfig(RunConfig):
         for name in ("train_images", "test_images", "ease_in", "classes_per_batch"):
             self.at_least(name, 0 if name == "ease_in" else 1)
         self.at_least("image_size", 8)
+        self.at_least("shift", 0)
         self.positive("lr")
         self.positive("gain")
         if self.gain is not None and not (self.update.fast and self.pin and self.model.norm is None):

@@ -217,7 +217,12 @@ class ImageTask(Task):
 def image_task(config: ImageConfig, initialise: bool = True) -> ImageTask:
     """The task of a configuration, with its images; ``initialise=False`` leaves LSUV out."""
     data = load_images(
-        config.data, config.data_dir, config.train_images, image_size=config.image_size, mirror=config.mirror
+        config.data,
+        config.data_dir,
+        config.train_images,
+        image_size=config.image_size,
+        mirror=config.mirror,
+        shift=config.shift,
     )
     task, run = ImageTask(config, data, initialise), config.directory
     if config.data not in IMAGES and (run / "config.json").exists():

@@ -1,0 +1,102 @@
+"""A study: a residual network with batch norm and without, when it trains longer, and when it is deeper.
+
+The item ``normfree`` finds the recipe on a small network in two epochs. Here is whether the one without norms stays
+ahead with three times the steps, and with more layers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper import normfree, table5
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import Outcome, Results
+from bipolar.lab.reproduce.points import draw_points
+from bipolar.lab.reproduce.rules import ERROR, decided_by, lowest
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.training.images import ImageConfig
+from bipolar.lab.training.machine import Machine
+
+BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
+#: The best of ``normfree`` on each side, with batch norm at two rates.
+KINDS = {
+    f"{BATCH_NORM}, rate 0.05": f"{BATCH_NORM}, ELU, Muon",
+    f"{BATCH_NORM}, rate 0.1": f"{BATCH_NORM}, ELU, Muon at twice the rate",
+    f"{NONE}, pinned": f"{NONE}, BELU, Muon, pinned",
+}
+LONGER, DEEPER = "longer", "deeper"
+
+
+def runs(scale: Scale) -> dict[str, ImageConfig]:
+    recipes, factor = normfree.recipes(scale), 4 if scale == "paper" else 3
+    found = {
+        f"{setting}: {kind}": replace(
+            config,
+            machine=Machine(precision=table5.PRECISION) if scale == "small" else config.machine,
+            max_epochs=factor * (config.max_epochs or 1) if setting == LONGER else config.max_epochs,
+            model=replace(config.model, depth=config.model.depth + 6) if setting == DEEPER else config.model,
+        )
+        for setting in (LONGER, DEEPER)
+        for kind, config in ((kind, recipes[name]) for kind, name in KINDS.items())
+    }
+    return found if scale != "quick" else {name: found[name] for name in list(found)[1:3]}
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {name: table5.summary(outcome) for name, outcome in outcomes.items()}
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    def look(name: str) -> tuple[str, str]:
+        return normfree.COLORS[NONE if NONE in name else BATCH_NORM], f"learning rate {seeds[0][name]['lr']:g}"
+
+    return draw_points(seeds, "test_error", look, xlabel="test error (%)")
+
+
+def _ahead(setting: str) -> Callable[[Evidence], Verdict]:
+    """A rule: without norm the error is lower than with batch norm at the better of its rates."""
+
+    def decide(e: Evidence) -> Verdict:
+        (ours, without), (theirs, with_) = (lowest(e, "longer", f"{setting}: {norm}") for norm in (NONE, BATCH_NORM))
+        reason = f"test error (%), {ours} {without.text(1)}; {theirs} {with_.text(1)}"
+        return decided_by([compare(without, with_, ERROR.at(e.scale("longer")))], "below", reason)
+
+    return decide
+
+
+CLAIMS = [
+    Claim(
+        f"ahead {setting}",
+        f"A residual network without norms ends ahead of itself with batch norm {words}.",
+        where=OURS,
+        items=("longer",),
+        rule=f"the test error without norm is below that with batch norm at the better of two rates; margin: {ERROR}",
+        decide=_ahead(setting),
+    )
+    for setting, words in ((LONGER, "when both train longer, too"), (DEEPER, "when both are deeper, too"))
+]
+
+ITEM = Training(
+    name="longer",
+    title="A residual network with batch norm and without, trained longer, and deeper: test error (%)",
+    about=(
+        "The best recipe of the item normfree on either side, with batch norm at two rates. Longer: three times the "
+        "epochs, at the paper's scale four times. Deeper: 6 more layers, in as many steps."
+    ),
+    claims=CLAIMS,
+    published={},
+    runs=runs,
+    collect=collect,
+    draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "By length, depth and norm",
+            seeds,
+            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"},
+        )
+    ],
+)
