@@ -26,7 +26,7 @@ def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
 
 
 def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -> dict[str, float]:
-    """The metrics of a run's last model on a split."""
+    """The metrics of a run's last model on a split, and the error over the views that the run was tested on."""
     if split not in ("train", "test"):
         raise UsageError(f"--split {split}: expected one of train, test")
     run = found_in(Path(run))
@@ -39,5 +39,9 @@ def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -
     task.model.load_state_dict(trained_weights(run))
     task.model.eval()
     export_if_missing(task, run)
-    error, loss = task.evaluate(task.train if split == "train" else task.tested)
-    return {f"{split}_error": error, f"{split}_loss": loss}
+    pictures = task.train if split == "train" else task.tested
+    error, loss = task.evaluate(pictures)
+    found = {f"{split}_error": error, f"{split}_loss": loss}
+    return (
+        found if config.views == "one" else found | {f"views_{split}_error": task.evaluate(pictures, config.views)[0]}
+    )
