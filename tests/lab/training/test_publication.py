@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import bipolar
+from bipolar.lab import cli
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.images import ImageConfig, ImageModel, evaluate_images, train_images
@@ -62,13 +63,25 @@ def test_the_card(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
     card, result = (half / "README.md").read_text(), json.loads((half / "result.json").read_text())
     assert f"| `test_bpc` | {result['test_bpc']:.4f} | {result['exported']['test_bpc']:.4f} |" in card
     assert f"{bipolar.load(half).num_parameters:,} parameters" in card
-    for setting in ("`num_layers`: 4", "`lr`: 0.005", "`window`: 10", "`max_steps`: 450"):
-        assert setting in card
     command = re.search(r"`bipolar (sample .*)`:\n\n```text\n(.*?)\n```", card, re.DOTALL)
     assert command is not None
     options = command[1].replace(' "the "', "").replace("--prompt ", "").split()
     main([options[0], str(half), *options[2:]])
     assert capsys.readouterr().out == command[2] + "\n"
+
+
+def test_the_card_has_the_command_that_trains_the_model(
+    half: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = re.search(r"bipolar (train text .*?)\n```", (half / "README.md").read_text(), re.DOTALL)
+    assert command is not None
+    trained: list[TextConfig] = []
+    monkeypatch.setattr(cli, "_train", lambda _, config: trained.append(config))
+    main([*command[1].replace("\\\n", "").split(), "--data-dir", str(corpus.parent), "--out", str(tmp_path / "again")])
+    found, kept = trained[0].to_json(), json.loads((half / "config.json").read_text())["config"]
+    for values in (found, kept):
+        values["checkpoint_every"] = values["machine"]["accelerator"] = None  # of the machine
+    assert found == kept
 
 
 def test_it_cannot_go_on(half: Path, corpus: Path, tmp_path: Path) -> None:

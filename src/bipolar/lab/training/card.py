@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import duration
 from bipolar.lab.training.runs import load_config, stored
@@ -38,7 +39,7 @@ def card_of(directory: Path) -> str:
         f"The weights take {size:.1f} MB. This evaluates them; `--data-dir` says where the data are:",
         _block(f"bipolar eval {place} --data-dir data --split test", "sh"),
         "## Recipe",
-        _list(_settings(config.to_json(), kind(data=config.data).to_json())),
+        _block(_training(config, kind(data=config.data)), "sh"),
         f"{result['step']:,} steps in {duration(result['seconds'])}, on {values['machine']}; commit "
         f"{values['commit']}. `config.json` has all settings, `metrics.jsonl` the course of the run.",
         "## Use",
@@ -60,19 +61,28 @@ def _table(columns: dict[str, dict[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _settings(given: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are not the default, those of groups under their own names, and the size of the model."""
-    found: dict[str, Any] = {}
+def _training(config: RunConfig, default: RunConfig) -> str:
+    """The command that trains by a configuration."""
+    given, usual = config.to_json(), default.to_json()
+    flags = [f"--data {config.data}"] if config.data != type(config)().data else []
     for name, value in given.items():
-        if isinstance(value, dict):
-            found |= _settings(value, default.get(name, {}))
-        elif (value != default.get(name) or name in ("num_layers", "hidden_size", "lr")) and name not in OF_COMMAND:
-            found[name] = value
-    return found
+        group = value if isinstance(value, dict) else {name: value}
+        before = "model." if name == "model" else ""
+        compared = usual.get(name, {}) if isinstance(value, dict) else usual
+        flags += [
+            _flag(f"{before}{key}", setting)
+            for key, setting in group.items()
+            if setting != compared.get(key) and key not in OF_COMMAND
+        ]
+    return " \\\n    ".join([f"bipolar train {config.task}", *flags])
 
 
-def _list(values: dict[str, Any]) -> str:
-    return "\n".join(f"- `{name}`: {value}" for name, value in values.items())
+def _flag(name: str, value: Any) -> str:
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        group, _, last = name.rpartition(".")
+        return f"--{name}" if value else f"--{group}{'.' if group else ''}no-{last}"
+    return f"--{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _block(text: str, language: str = "text") -> str:
