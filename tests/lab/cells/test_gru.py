@@ -40,7 +40,7 @@ def test_torch() -> None:
         theirs.weight_ih_l0.copy_(cell.input)
         theirs.weight_hh_l0.copy_(cell.recurrent)
         theirs.bias_ih_l0.copy_(cell.bias)
-        theirs.bias_hh_l0.zero_()[2 * HIDDEN :] = cell.inner_bias
+        theirs.bias_hh_l0.zero_()[2 * HIDDEN :].copy_(cell.inner_bias)
     x = torch.randn(STEPS, BATCH, INPUT)
     for ours, expected in zip(cell(x), theirs(x), strict=True):
         torch.testing.assert_close(ours, expected)

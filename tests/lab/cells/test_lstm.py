@@ -11,7 +11,7 @@ from bipolar.lab.cells.protocol import Dice, State
 from tests.lab.cells.twins import BATCH, HIDDEN, INPUT, STEPS, check_copying, check_gradients, check_twin, check_windows
 
 
-def sums_of(cell: LSTM, x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+def sums_of(cell: LSTM, x: Tensor, h: Tensor) -> tuple[State, State]:
     """Both products of the gates i, f, o and g."""
     return (cell.input @ x).chunk(4), (cell.recurrent @ h).chunk(4)
 
@@ -185,7 +185,7 @@ def test_mistakes() -> None:
         LSTM(INPUT, HIDDEN, layer_norm=True, weight_norm=True)
     with pytest.raises(ValueError, match="recurrent_dropout: expected a rate from 0 up to, not including, 1, got 1"):
         LSTM(INPUT, HIDDEN, recurrent_dropout=1.0)
-    with pytest.raises(ValueError, match="rnn_drop: expected a rate from 0 up to, not including, 1, got -0.1"):
+    with pytest.raises(ValueError, match=r"rnn_drop: expected a rate from 0 up to, not including, 1, got -0\.1"):
         LSTM(INPUT, HIDDEN, rnn_drop=-0.1)
 
 

@@ -28,8 +28,8 @@ class GRU(Cell):
     Args:
         input_size: the width of the input
         hidden_size: the width of the layer
-        reset: ``"before"``, or ``"after"`` for :math:`n_t = \tanh(W_n x_t + b_n + r_t \odot (U_n h_{t-1} + b_u))`, which
-            is torch's form, with one matrix product a step in place of two. Default: ``"before"``
+        reset: ``"before"``, or ``"after"`` for torch's form, with one matrix product a step in place of two:
+            :math:`n_t = \tanh(W_n x_t + b_n + r_t \odot (U_n h_{t-1} + b_u))`. Default: ``"before"``
 
     Examples::
 

@@ -38,32 +38,32 @@ class LSTM(Cell):
         c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
         h_t &= o_t \odot \tanh(c_t)
 
-    Its state is :math:`(h, c)`. :class:`~bipolar.lab.cells.zoneout.Zoneout` and
-    :class:`~bipolar.lab.cells.zoneout.StochasticDepth` are wrappers of their own. Each :math:`U_k` starts orthogonal, as
-    in the released code of Krueger et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016), W as in torch's own
-    cells, and biases at zero but for that of the forget gate.
+    Its state is :math:`(h, c)`. Zoneout and stochastic depth are wrappers, in :mod:`bipolar.lab.cells.zoneout`. Each
+    :math:`U_k` starts orthogonal, W as in torch's own cells, and biases at zero but for that of the forget gate: the
+    start in the released code of Krueger et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016).
 
     Args:
         input_size: the width of the input
         hidden_size: the width of the layer
-        forget_bias: the start of :math:`b_f`; all three have 1. Default: 1
-        recurrent_dropout: the rate of dropout on :math:`g_t`, which leaves the memory alone: Semeniuta et al., `Recurrent
-            Dropout without Memory Loss <https://arxiv.org/abs/1603.05118>`_, 2016. The paper tries masks drawn once a
-            step and once a sequence; we draw them once a step, as Ha et al. do, with a rate of 0.1. Default: 0
-        rnn_drop: the rate of dropout on :math:`h_{t-1}` where the gates read it, with one mask a sequence, the same for
-            all gates: Moon et al., `RnnDrop: A Novel Dropout for RNNs in ASR
-            <https://www.stat.berkeley.edu/~tsmoon/files/Conference/asru2015.pdf>`_, 2015. They drop :math:`c_t` instead, which loses what the cell
-            remembers; we drop what goes through the recurrent weights, as Gal & Ghahramani, `A Theoretically Grounded
-            Application of Dropout in Recurrent Neural Networks <https://arxiv.org/abs/1512.05287>`_, 2016, do with tied
-            weights. Default: 0
-        layer_norm: normalise the sum of each gate, :math:`\text{LN}(W_k x_t + U_k h_{t-1}; \gamma_k) + b_k`, and the cell
-            on its way to the output, :math:`h_t = o_t \odot \tanh(\text{LN}(c_t; \gamma_c) + b_c)`: Ba et al., `Layer
-            Normalization <https://arxiv.org/abs/1607.06450>`_, 2016, in the form of Ha et al., `HyperNetworks
+        forget_bias: the start of :math:`b_f`. Default: 1
+        recurrent_dropout: the rate of dropout on :math:`g_t`, which leaves the memory alone: Semeniuta et al.,
+            `Recurrent Dropout without Memory Loss <https://arxiv.org/abs/1603.05118>`_, 2016. The paper tries masks
+            drawn once a step and once a sequence; we draw them once a step, as Ha et al. do, with a rate of 0.1.
+            Default: 0
+        rnn_drop: the rate of dropout on :math:`h_{t-1}` where the gates read it, with one mask a sequence, the same
+            for all gates: Moon et al., `RnnDrop: A Novel Dropout for RNNs in ASR
+            <https://www.stat.berkeley.edu/~tsmoon/files/Conference/asru2015.pdf>`_, 2015. They drop :math:`c_t`, and
+            with it what the cell remembers; we drop what goes through the recurrent weights, as Gal & Ghahramani,
+            `A Theoretically Grounded Application of Dropout in Recurrent Neural Networks
+            <https://arxiv.org/abs/1512.05287>`_, 2016, do with tied weights. Default: 0
+        layer_norm: normalise the sum of each gate, :math:`\text{LN}(W_k x_t + U_k h_{t-1}; \gamma_k) + b_k`, and the
+            cell on its way to the output, :math:`h_t = o_t \odot \tanh(\text{LN}(c_t; \gamma_c) + b_c)`: Ba et al.,
+            `Layer Normalization <https://arxiv.org/abs/1607.06450>`_, 2016, in the form of Ha et al., `HyperNetworks
             <https://arxiv.org/abs/1609.09106>`_, 2016: one norm for both products, gains that start at 1, and 0.001
             beside the variance, as in their released code. They train 1,000 units on Penn Treebank. Default: ``False``
-        weight_norm: each row of W and U is :math:`\gamma v / \lVert v \rVert`, with gains that leave the weights as they
-            started: Salimans & Kingma, `Weight Normalization <https://arxiv.org/abs/1602.07868>`_, 2016. It cannot be
-            had together with ``layer_norm``, which sets the scale of a gate by itself. Default: ``False``
+        weight_norm: each row of W and U is :math:`\gamma v / \lVert v \rVert`, with gains that leave the weights as
+            they started: Salimans & Kingma, `Weight Normalization <https://arxiv.org/abs/1602.07868>`_, 2016. It is
+            refused together with ``layer_norm``, which sets the scale of a gate by itself. Default: ``False``
 
     Examples::
 
