@@ -39,8 +39,8 @@ class LSTM(Cell):
         h_t &= o_t \odot \tanh(c_t)
 
     Its state is :math:`(h, c)`. Zoneout and stochastic depth are wrappers, in :mod:`bipolar.lab.cells.zoneout`. Each
-    :math:`U_k` starts orthogonal, W as in torch's own cells, and biases at zero but for that of the forget gate: the
-    start in the released code of Krueger et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016).
+    :math:`U_k` starts orthogonal, and biases at zero but for that of the forget gate, as in the released code of Krueger
+    et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016). These start W in different ways; we, as torch's own cells.
 
     Args:
         input_size: the width of the input

@@ -61,7 +61,7 @@ class BatchNormLSTM(Cell):
     on Penn Treebank, in sequences of 100, and 2,000 units on Text8, in sequences of 180. As in the released code,
     running statistics take 0.05 of each batch, :math:`\varepsilon` is 0.00001, and the bias of the forget gate starts
     at 1. That code keeps the biased variance; torch, and we, the unbiased one. Each :math:`U_k` starts orthogonal; that
-    code can start one of them, the candidate's, at the identity.
+    code starts the candidate's at the identity unless told otherwise.
 
     Args:
         input_size: the width of the input
