@@ -1,19 +1,22 @@
 """Vanilla layers against their formula, and tanh and ReLU against torch's own."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.protocol import State
-from bipolar.lab.cells.vanilla import Vanilla
+from bipolar.lab.cells.vanilla import Nonlinearity, Vanilla
 from tests.lab.cells.twins import BATCH, HIDDEN, INPUT, STEPS, check_copying, check_gradients, check_twin, check_windows
 
 
 @pytest.mark.parametrize("identity", [False, True])
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_formula(nonlinearity: str, identity: bool) -> None:
-    cell = Vanilla(INPUT, HIDDEN, nonlinearity, identity=identity)  # type: ignore[arg-type]
-    f = {"tanh": torch.tanh, "relu": lambda x: x.clamp(min=0)}[nonlinearity]
+def test_formula(nonlinearity: Nonlinearity, identity: bool) -> None:
+    cell = Vanilla(INPUT, HIDDEN, nonlinearity, identity=identity)
+    functions: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": lambda x: x.clamp(min=0)}
+    f = functions[nonlinearity]
 
     def twin(x: Tensor, state: State) -> tuple[Tensor, State]:
         h = f(cell.input.weight @ x + cell.input.bias + cell.recurrent @ state[0])
@@ -26,8 +29,8 @@ def test_formula(nonlinearity: str, identity: bool) -> None:
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_torch(nonlinearity: str) -> None:
-    cell, theirs = Vanilla(INPUT, HIDDEN, nonlinearity), nn.RNN(INPUT, HIDDEN, nonlinearity=nonlinearity)  # type: ignore[arg-type]
+def test_torch(nonlinearity: Nonlinearity) -> None:
+    cell, theirs = Vanilla(INPUT, HIDDEN, nonlinearity), nn.RNN(INPUT, HIDDEN, nonlinearity=nonlinearity)
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(cell.input.weight)
         theirs.weight_hh_l0.copy_(cell.recurrent)
