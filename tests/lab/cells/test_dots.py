@@ -61,4 +61,4 @@ def test_arguments() -> None:
 
 
 def test_copying() -> None:
-    check_copying(DOTS(4, 24, state_size=20), steps=200)
+    check_copying(DOTS(4, 24, state_size=20), steps=80)

@@ -96,4 +96,4 @@ def test_arguments() -> None:
 
 
 def test_copying() -> None:
-    check_copying(Highway(4, 24, depth=2, transform_bias=-1.0, init_scale=0.2), steps=200)
+    check_copying(Highway(4, 24, depth=2, transform_bias=-1.0, init_scale=0.2), steps=100, rate=0.03)

@@ -54,4 +54,4 @@ def test_gradients() -> None:
 
 
 def test_copying() -> None:
-    check_copying(SkippingRNN(4, 24), steps=200)
+    check_copying(SkippingRNN(4, 24), steps=100)
