@@ -39,8 +39,9 @@ class LSTM(Cell):
         h_t &= o_t \odot \tanh(c_t)
 
     Its state is :math:`(h, c)`. Zoneout and stochastic depth are wrappers, in :mod:`bipolar.lab.cells.zoneout`. Each
-    :math:`U_k` starts orthogonal, and biases at zero but for that of the forget gate, as in the released code of Krueger
-    et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016). These start W in different ways; we, as torch's own cells.
+    :math:`U_k` starts orthogonal, and biases at zero but for that of the forget gate, as in the released code of
+    Krueger et al. (2016), Cooijmans et al. (2016) and Ha et al. (2016). These start W in different ways; we start it as
+    torch's own cells do.
 
     Args:
         input_size: the width of the input
