@@ -17,7 +17,7 @@ class MinGRU(Cell):
         h_t &= (1 - z_t) \odot h_{t-1} + z_t \odot \tilde h_t
 
     The recurrence is linear, so a parallel scan could compute it. On a CPU the loop over steps, one operation each, is
-    faster: it took a sixth of the time of a scan in log space (forward and backward, 50 and 200 steps).
+    faster: it took at most a sixth of the time of a scan in log space (forward and backward, 50 and 200 steps).
 
     Reference: Feng et al., `Were RNNs All We Needed? <https://arxiv.org/abs/2410.01201>`_, 2024. There, on Shakespeare:
     three layers of 384 units, each with norm, a convolution and an MLP around it. The implementation in its appendix
