@@ -39,6 +39,11 @@ def lstm(input_size: int, hidden_size: int, *, batch_norm: bool = False, **optio
     return BatchNormLSTM(input_size, hidden_size, max_steps=BATCH_NORM_STEPS)
 
 
+def hyper_lstm(input_size: int, hidden_size: int, **options: Any) -> Cell:
+    """The HyperLSTM with as many hyper units to a unit as published, 128 to 1,000, so that it fits any budget."""
+    return HyperLSTM(input_size, hidden_size, hyper_size=max(1, round(0.128 * hidden_size)), **options)
+
+
 @dataclass(frozen=True)
 class Rival:
     """A network of the tables."""
@@ -101,7 +106,7 @@ RIVALS = {
     "dots": Rival(DOTS),
     "skipping": Rival(SkippingRNN, {"skip": "skip"}),
     "highway": Rival(Highway, {"depth": "depth", "recurrent_dropout": "hidden_dropout"}),
-    "hyper_lstm": Rival(HyperLSTM, {"layer_norm": "layer_norm", "candidate_dropout": "recurrent_dropout"}),
+    "hyper_lstm": Rival(hyper_lstm, {"layer_norm": "layer_norm", "candidate_dropout": "recurrent_dropout"}),
     "hm_lstm": Rival(HMLSTM, {"layer_norm": "layer_norm"}, levels="levels"),
     "indrnn": Rival(IndRNN, {"batch_norm": "batch_norm"}),
     "mingru": Rival(MinGRU),

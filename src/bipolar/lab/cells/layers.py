@@ -46,13 +46,15 @@ class Layers(nn.Module):
             raise ValueError(f"dropout: expected a rate from 0 up to, not including, 1, got {dropout}")
         self.dropout = dropout
         widths = [input_size, *[hidden_size] * (num_layers - 1)]
-        self.layers = nn.ModuleList(make(width, hidden_size) for width in widths)
+        layers = [make(width, hidden_size) for width in widths]
+        self.layers = nn.ModuleList(layers)
+        #: the widths of the states of the layers
+        self.sizes = [sum(layer.sizes) for layer in layers]
 
     def forward(
         self, x: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        sizes = [sum(layer.sizes) for layer in self.layers]
-        before = [None] * len(sizes) if state is None else state.split(sizes, dim=-1)
+        before = [None] * len(self.sizes) if state is None else state.split(self.sizes, dim=-1)
         after = []
         for layer, own in zip(self.layers, before, strict=True):
             x, last = layer(x, own, generator=generator)

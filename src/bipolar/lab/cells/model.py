@@ -9,6 +9,7 @@ from bipolar._tools.restoring import evaluating
 from bipolar.lab.cells.catalogue import RIVALS
 from bipolar.lab.cells.norm_stabiliser import norm_stabiliser
 from bipolar.models._hub import HubMixin
+from bipolar.models._load import KINDS
 from bipolar.models._writer import Writer
 
 
@@ -106,3 +107,6 @@ class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit
             middle = (low + high) // 2
             low, high = (middle, high) if count(middle * unit) < params else (low, middle)
         return unit * min((w for w in (low, high) if w), key=lambda width: abs(count(width * unit) - params))
+
+
+KINDS.append(RivalRNN)

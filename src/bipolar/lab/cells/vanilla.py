@@ -44,7 +44,7 @@ class Vanilla(Cell):
         if identity:
             nn.init.normal_(self.input.weight, std=0.001)
             nn.init.zeros_(self.input.bias)
-            nn.init.eye_(self.recurrent)
+            self.recurrent = nn.Parameter(torch.eye(hidden_size))
         else:
             uniform_([*self.input.parameters(), self.recurrent], hidden_size)
 
