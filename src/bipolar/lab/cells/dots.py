@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_counts
-from bipolar.lab.cells.finishing import Finishing
-from bipolar.lab.cells.protocol import State, uniform_
+from bipolar.lab.cells.protocol import Cell, State, uniform_
 from bipolar.lab.cells.vanilla import FUNCTIONS, Nonlinearity
 
 
-class DOTS(Finishing):
+class DOTS(Cell):
     r"""A layer with one hidden layer within its transition, shortcuts around it, and one before its output.
 
     .. math::
@@ -68,7 +67,7 @@ class DOTS(Finishing):
         prepared: Tensor = self.input(x)
         return prepared
 
-    def advance(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         z, shortcut = torch.addmm(x, state[0], self.recurrent.T).split(self.split, dim=-1)
         h = torch.tanh(torch.addmm(shortcut, self.function(z), self.transition.T))
         return h, (h,)

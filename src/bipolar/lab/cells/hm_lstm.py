@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_counts
-from bipolar.lab.cells.finishing import Finishing
-from bipolar.lab.cells.protocol import State, uniform_
+from bipolar.lab.cells.protocol import Cell, State, uniform_
 
 
-class HMLSTM(Finishing):
+class HMLSTM(Cell):
     r"""A hierarchical multiscale LSTM with its output embedding.
 
     Level l has a state h, a memory c and a boundary z, 0 or 1. With :math:`z^0 = 1` and :math:`h^0_t = x_t`:
@@ -119,7 +118,7 @@ class HMLSTM(Finishing):
         prepared: Tensor = self._normed("bottom_up", 0, nn.functional.linear(x, self.bottom_up[0])) + self.biases[0]
         return prepared
 
-    def advance(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         hs, cs = state[: self.levels], state[self.levels : 2 * self.levels]
         zs = state[2 * self.levels :]
         own, down = [], []

@@ -40,7 +40,7 @@ class Drawn(NamedTuple):
 class Cell(nn.Module, ABC):
     r"""A recurrent layer.
 
-    .. math:: y_t, s_t = \text{step}(\text{prepare}(x)_t, s_{t-1})
+    .. math:: r_t, s_t = \text{step}(\text{prepare}(x)_t, s_{t-1}), \qquad y = \text{finish}(r)
 
     A subclass gives :attr:`sizes` and :meth:`step`, and as much of the rest as it needs. In evaluation :meth:`draw`
     returns what stands for the noise, such as its mean, or nothing.
@@ -78,6 +78,10 @@ class Cell(nn.Module, ABC):
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The output and the next state, from a row of :meth:`prepare`, and the noise of :meth:`draw` for it."""
 
+    def finish(self, outputs: Tensor) -> Tensor:
+        """What is left to compute for all time steps at once, such as an output layer outside of the recurrence."""
+        return outputs
+
     def forward(
         self, x: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -89,7 +93,7 @@ class Cell(nn.Module, ABC):
         for row, noise in zip(self.prepare(x).unbind(0), rows, strict=True):
             output, parts = self.step(row, parts, once, noise)
             outputs.append(output)
-        return torch.stack(outputs), torch.cat(parts, dim=-1).unsqueeze(0)
+        return self.finish(torch.stack(outputs)), torch.cat(parts, dim=-1).unsqueeze(0)
 
 
 def uniform_(parameters: Sequence[Tensor], width: int) -> None:
