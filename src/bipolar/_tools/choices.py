@@ -10,6 +10,23 @@ Statistic: TypeAlias = Literal["variance", "second_moment"]
 Balance: TypeAlias = Literal["magnitude", "variance"]
 #: the recurrent layers of a character model
 CellName: TypeAlias = Literal["stack", "lstm", "gru", "rnn"]
+#: the networks that the laboratory sets beside them
+RivalName: TypeAlias = Literal[
+    "relu",
+    "irnn",
+    "mi_rnn",
+    "mi_lstm",
+    "mlstm",
+    "delta_rnn",
+    "dots",
+    "skipping",
+    "highway",
+    "hyper_lstm",
+    "hm_lstm",
+    "indrnn",
+    "mingru",
+    "transformer",
+]
 #: the norm of a residual network
 Norm: TypeAlias = Literal["batch"]
 #: what the shortcut of a residual network carries

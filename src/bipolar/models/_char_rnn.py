@@ -1,7 +1,6 @@
 """CharRNN: the paper's character-level language model."""
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, cast, get_args
 
 import torch
@@ -14,9 +13,10 @@ from bipolar._symmetry.example import inputs_for
 from bipolar._tools.choices import Balance, CellName, Pattern, Statistic
 from bipolar._tools.restoring import evaluating
 from bipolar.models._hub import HubMixin
+from bipolar.models._writer import Writer
 
 
-class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
+class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"):
     r"""A fixed embedding, a deep recurrent stack, and a linear decoder.
 
     .. math::
@@ -120,80 +120,6 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
                 output = output.squeeze(0)
             return self.decoder(output), state
 
-    def generate(
-        self,
-        prompt: str,
-        length: int,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> str:
-        r"""The text that the model writes after a prompt.
-
-        Each character is drawn from :math:`\text{softmax}(z / \tau)` over the logits :math:`z` after all before it.
-        There is no dropout, whatever the mode of the model.
-
-        Args:
-            prompt: the text to continue, at least one character; only the continuation is returned
-            length: the number of characters to write
-            temperature: :math:`\tau`: less than 1 for likelier characters, 0 for the likeliest. Default: 1
-            top_k: draw from so many of the likeliest characters only. Default: from all
-            generator: the generator to draw with. Default: torch's own
-
-        Examples::
-
-            >>> model = bipolar.models.CharRNN("abc ", hidden_size=32, num_layers=8)
-            >>> text = model.generate("a cab ", 10, temperature=0.8, generator=torch.Generator().manual_seed(1))
-            >>> len(text), set(text) <= set("abc ")
-            (10, True)
-        """
-        return "".join(self.stream(prompt, length, temperature=temperature, top_k=top_k, generator=generator))
-
-    def stream(
-        self,
-        prompt: str,
-        length: int,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Iterator[str]:
-        """As :meth:`generate`, one character after the other, as soon as it is drawn."""
-        if not isinstance(self.vocabulary, str):
-            raise ValueError(
-                f"vocabulary: the model knows the number of its characters only, {self.vocabulary}; make it with them"
-            )
-        if not isinstance(prompt, str) or not prompt:
-            raise ValueError(f"prompt: expected at least one character to start from, got {prompt!r}")
-        unknown = [symbol for symbol in prompt if symbol not in self.vocabulary]
-        if unknown:
-            raise ValueError(f"prompt: the symbol {unknown[0]!r} is not in the model's vocabulary, {self.vocabulary!r}")
-        if length < 0:
-            raise ValueError(f"length: expected 0 or more, got {length}")
-        if not 0 <= temperature < math.inf:
-            raise ValueError(f"temperature: expected 0 or more, got {temperature}")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k: expected at least 1, got {top_k}")
-        return self._written(self.vocabulary, prompt, length, temperature, top_k, generator)
-
-    def _written(
-        self,
-        vocabulary: str,
-        prompt: str,
-        length: int,
-        temperature: float,
-        top_k: int | None,
-        generator: torch.Generator | None,
-    ) -> Iterator[str]:
-        device, state = self.embedding.device, None
-        for symbol in prompt:
-            logits, state = self.step(torch.tensor(vocabulary.index(symbol), device=device), state)
-        for _ in range(length):
-            token = _drawn(logits, temperature, top_k, generator)
-            yield vocabulary[int(token)]
-            logits, state = self.step(token, state)
-
     def _of_torch(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Calls a cell of torch like the stack, with the two states of an LSTM side by side in one tensor."""
         if self.cell != "lstm":
@@ -257,18 +183,6 @@ class CharRNN(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         symbols = vocab if isinstance(vocab, int) else len(vocab)
         width = cls.width_for(params, num_layers, symbols, cell)
         return cls(vocab, width, num_layers, cell=cell, **options)  # type: ignore[arg-type]
-
-
-def _drawn(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:
-    """The index of a character."""
-    if temperature == 0:
-        return logits.argmax()
-    above = (logits - logits.max()).double() / temperature  # at most 0: cannot overflow at a low temperature
-    if top_k is not None and top_k < above.numel():
-        likeliest = above.topk(top_k)
-        above = torch.full_like(above, -math.inf).scatter(0, likeliest.indices, likeliest.values)
-    device = above.device if generator is None else generator.device
-    return torch.multinomial(above.softmax(-1).to(device), 1, generator=generator)[0].to(logits.device)
 
 
 @inputs_for.register

@@ -17,7 +17,8 @@ from bipolar.models._wide_resnet import WideResNet
 
 Model = TypeVar("Model", bound=nn.Module)
 
-KINDS = (CharRNN, ConvNet, WideResNet, OrientedResponseNet)
+#: The classes that :func:`load` knows; the laboratory adds its own.
+KINDS: list[type[nn.Module]] = [CharRNN, ConvNet, WideResNet, OrientedResponseNet]
 #: The directory of a run that holds the files of its model.
 OF_RUN = "model"
 
@@ -80,7 +81,7 @@ def _of_model(directory: Path) -> Path:
     )
 
 
-def _kind_of(arguments: set[str]) -> type[CharRNN | ConvNet | WideResNet | OrientedResponseNet]:
+def _kind_of(arguments: set[str]) -> type[nn.Module]:
     """The class whose arguments a configuration has; an earlier version may have had fewer of them."""
     known = {kind: inspect.signature(kind).parameters.keys() for kind in KINDS}
     fitting = [kind for kind in KINDS if arguments and arguments <= known[kind]]

@@ -171,8 +171,8 @@ class TestRecipe:
             ({"model": TextModel(2, 8, params=0.5)}, "--model.params: expected at least 1, got 0.5"),
             ({"model": TextModel(2, 8, gradient="after skip")}, "--model.gradient: "),
             ({"model": TextModel(2, 8, cell="lstm", block_dropout=0.1)}, "--model.recurrent-dropout, block-dropout"),
-            ({"model": TextModel(2, 8, cell="lstm", nonlinearity="relu")}, "--model.nonlinearity: torch's own 'lstm'"),
-            ({"model": TextModel(2, 8, cell="gru", gradient="not through time")}, "--model.gradient: torch's own"),
+            ({"model": TextModel(2, 8, cell="lstm", nonlinearity="relu")}, "--model.nonlinearity: the cell 'lstm'"),
+            ({"model": TextModel(2, 8, cell="gru", gradient="not through time")}, "--model.gradient: the cell 'gru'"),
         ],
     )
     def test_bad_arguments(self, corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:

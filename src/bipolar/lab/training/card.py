@@ -11,8 +11,8 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import duration
 from bipolar.lab.training.runs import load_config, stored
 from bipolar.lab.training.text import TextConfig
-from bipolar.models import CharRNN
 from bipolar.models._load import OF_RUN, load
+from bipolar.models._writer import Writer
 
 #: The sample on a card.
 PROMPT, LENGTH, TEMPERATURE, SEED = "the ", 400, 0.8, 1
@@ -45,7 +45,7 @@ def card_of(directory: Path) -> str:
         "## Use",
         _block(f'import bipolar\n\nmodel = bipolar.load("{place}")', "python"),
     ]
-    if isinstance(model, CharRNN):
+    if isinstance(model, Writer):
         parts += ["## Sample", f"`{_command(place, model)}`:", _block(_sample(model))]
     return "\n\n".join(parts) + "\n"
 
@@ -89,19 +89,19 @@ def _block(text: str, language: str = "text") -> str:
     return f"```{language}\n{text}\n```"
 
 
-def _prompt(model: CharRNN) -> str:
+def _prompt(model: Writer) -> str:
     """The prompt, or the first symbol that a model knows, if it does not know the prompt's."""
     known = str(model.vocabulary)
     return PROMPT if set(PROMPT) <= set(known) else known[0]
 
 
-def _command(place: str, model: CharRNN) -> str:
+def _command(place: str, model: Writer) -> str:
     return (
         f"bipolar sample {place} --prompt {json.dumps(_prompt(model))} --length {LENGTH} "
         f"--temperature {TEMPERATURE} --seed {SEED}"
     )
 
 
-def _sample(model: CharRNN) -> str:
+def _sample(model: Writer) -> str:
     prompt, generator = _prompt(model), torch.Generator().manual_seed(SEED)
     return prompt + model.generate(prompt, LENGTH, temperature=TEMPERATURE, generator=generator)

@@ -20,6 +20,7 @@ from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.update import Update
 
 Config = TypeVar("Config", bound="RunConfig")
+T = TypeVar("T")
 
 #: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
@@ -157,10 +158,7 @@ class RunConfig(ABC):
     @classmethod
     def from_json(cls: type[Config], values: dict[str, Any]) -> Config:
         """The inverse of :meth:`to_json`: lists become tuples again, and dictionaries dataclasses."""
-        kinds = {f.name: f.default_factory for f in dataclasses.fields(cls)}
-        parts = {name: kinds[name](**value) for name, value in values.items() if isinstance(value, dict)}  # type: ignore[operator]
-        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**values | parts | lists)
+        return _of_json(cls, values)
 
 
 def described(config: RunConfig) -> dict[str, Any]:
@@ -170,9 +168,16 @@ def described(config: RunConfig) -> dict[str, Any]:
     return values if place is None else values | {"data_dir": str(place)}
 
 
+def _of_json(kind: type[T], values: dict[str, Any]) -> T:
+    kinds: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    parts = {name: _of_json(kinds[name], value) for name, value in values.items() if isinstance(value, dict)}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return kind(**values | parts | lists)
+
+
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
     """The settings without their groups, lists as texts."""
     flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
     for group in (value for value in values.values() if isinstance(value, dict)):
-        flat |= group
+        flat |= _flat(group)
     return {k: "-".join(map(str, v)) if isinstance(v, list) else v for k, v in flat.items()}

@@ -3,9 +3,12 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
-from bipolar._tools.choices import Balance, CellName, Pattern, Statistic
+import tyro
+
+from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statistic
+from bipolar.lab.cells.options import RivalOptions
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import RunConfig
@@ -13,6 +16,7 @@ from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 
 if TYPE_CHECKING:
     from bipolar._rnn import StackedRNN
+    from bipolar.lab.cells.model import RivalRNN
     from bipolar.models import CharRNN
 
 Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
@@ -23,8 +27,8 @@ T = TypeVar("T")
 PEAK_TIMES_WIDTH, PEAK_OF_MUON = 0.5, 0.02
 #: The size of a vocabulary that stands for any, where a width is chosen for a number of parameters.
 VOCABULARY = 50
-#: The options that torch's own cells share with the stack; CharRNN itself refuses the dropout rates that they lack.
-OF_ALL_CELLS = ("num_layers", "hidden_size", "cell", "dropout", "recurrent_dropout", "block_dropout", "params")
+#: The options that other cells share with the stack; the models themselves refuse the dropout rates that they lack.
+OF_ALL_CELLS = ("num_layers", "hidden_size", "cell", "dropout", "recurrent_dropout", "block_dropout", "params", "rival")
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,9 @@ class DropoutRates:
     dropout: float
     recurrent_dropout: float
     block_dropout: float
+
+
+NO_DROPOUT = DropoutRates(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,8 @@ class TextModel:
     hidden_size: int = 256
     """Units of each layer."""
     nonlinearity: ActivationFlag = "belu"
-    cell: CellName = "stack"
-    """The paper's stack, or torch's own cells for comparison."""
+    cell: CellName | RivalName = "stack"
+    """The paper's stack, torch's own lstm, gru and rnn (tanh), or a network of Tables 2 and 4, or of today."""
     dropout: FloatFlag = None
     """Dropout between layers. Default: 0, or 0.01 for Text8."""
     recurrent_dropout: FloatFlag = None
@@ -81,6 +88,8 @@ class TextModel:
     """Save memory: compute the states anew in the backward pass."""
     gradient: Gradient = "right"
     """A mistake in the gradient, to study its effect: see the item ``aliasing``."""
+    rival: Annotated[RivalOptions, tyro.conf.arg(name="")] = field(default_factory=RivalOptions)
+    """Options of single cells beside the stack."""
 
     @property
     def name(self) -> str:
@@ -88,23 +97,44 @@ class TextModel:
         width = f"{self.hidden_size}" if self.params is None else f"{self.params:g}"
         return f"{self.num_layers}x{width}-{self.nonlinearity if self.cell == 'stack' else self.cell}"
 
-    def build(self, vocabulary: str, rates: DropoutRates) -> "CharRNN":
+    @property
+    def is_rival(self) -> bool:
+        """Whether the network is one of the laboratory's own: torch's cells are, where an option asks for more."""
+        more = bool(self.rival.given) or (self.cell == "lstm" and bool(self.recurrent_dropout))
+        return self.cell in get_args(RivalName) or (self.cell != "stack" and more)
+
+    def options(self, rates: DropoutRates) -> dict[str, Any]:
+        """The options of a rival, by name."""
+        dropped = {"recurrent_dropout": rates.recurrent_dropout, "block_dropout": rates.block_dropout}
+        return self.rival.given | {name: rate for name, rate in dropped.items() if rate}
+
+    def build(self, vocabulary: str, rates: DropoutRates) -> "CharRNN | RivalRNN":
         """The network, at its random start."""
+        for option in dataclasses.fields(self):
+            given = getattr(self, option.name) != _default(option)
+            if self.cell != "stack" and option.name not in OF_ALL_CELLS and given:
+                raise ValueError(f"{option.name}: the cell {self.cell!r} has no such option; it is one of the stack's")
+        width = self.width(len(vocabulary), rates)
+        return self._rival(vocabulary, width, rates) if self.is_rival else self._of_paper(vocabulary, width, rates)
+
+    def _rival(self, vocabulary: str, width: int, rates: DropoutRates) -> "RivalRNN":
+        from bipolar.lab.cells.model import RivalRNN
+
+        return RivalRNN(vocabulary, width, self.num_layers, self.cell, rates.dropout, self.options(rates))
+
+    def _of_paper(self, vocabulary: str, width: int, rates: DropoutRates) -> "CharRNN":
         from bipolar.lab.mistakes import mistaken
         from bipolar.lab.training.text.pairing import pair_with_plain
         from bipolar.models import CharRNN
 
-        width = self.width(len(vocabulary))
-        if self.cell != "stack":
-            for option in dataclasses.fields(self):
-                if option.name not in OF_ALL_CELLS and getattr(self, option.name) != option.default:
-                    raise ValueError(f"{option.name}: torch's own {self.cell!r} has no such option")
+        for name, value in self.rival.given.items():
+            raise ValueError(f"{name}: the paper's stack has no such option, got {value}; --model.cell chooses another")
         model = CharRNN(
             vocabulary,
             width,
             self.num_layers,
             nonlinearity=self.nonlinearity,
-            cell=self.cell,
+            cell=cast(CellName, self.cell),
             skip_every=self.skip_every,
             skip_scale=self.skip_scale,
             gamma=self.gamma,
@@ -117,15 +147,20 @@ class TextModel:
             model.rnn = mistaken(cast("StackedRNN", model.rnn), self.gradient)
         return model
 
-    def width(self, symbols: int) -> int:
+    def width(self, symbols: int, rates: DropoutRates | None = None) -> int:
         """The units of a layer, as given or for the number of parameters, which depends on the size of the alphabet."""
         if self.params is None:
             return self.hidden_size
         if self.params < 1:
             raise ValueError(f"params: expected at least 1, got {self.params}")
+        if self.is_rival:
+            from bipolar.lab.cells.model import RivalRNN
+
+            options = self.options(rates or NO_DROPOUT)
+            return RivalRNN.width_for(self.params, self.num_layers, symbols, self.cell, options)
         from bipolar.models import CharRNN
 
-        return CharRNN.width_for(self.params, self.num_layers, symbols, self.cell)
+        return CharRNN.width_for(self.params, self.num_layers, symbols, cast(CellName, self.cell))
 
 
 @dataclass(frozen=True)
@@ -184,7 +219,7 @@ class TextConfig(RunConfig):
             return PEAK_OF_MUON
         return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
 
-    def build(self, vocabulary: str) -> "CharRNN":
+    def build(self, vocabulary: str) -> "CharRNN | RivalRNN":
         """The network, at its random start."""
         return self.model.build(vocabulary, self.recipe.rates)
 
@@ -200,7 +235,15 @@ class TextConfig(RunConfig):
     def to_json(self) -> dict[str, Any]:
         values, recipe = super().to_json(), dataclasses.asdict(self.recipe)
         values["model"] |= recipe.pop("rates")
+        values["model"]["rival"] = self.model.rival.given
+        if not values["model"]["rival"]:  # runs of earlier versions, which are found by their settings, had none
+            del values["model"]["rival"]
         return values | recipe
+
+
+def _default(option: "dataclasses.Field[Any]") -> Any:
+    factory = option.default_factory
+    return option.default if factory is dataclasses.MISSING else factory()
 
 
 def _either(given: T | None, default: T) -> T:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.exported import export_if_missing
@@ -74,7 +75,7 @@ def evaluate_text(
     return {f"{split}_bpc": task.evaluate(split, show=show)}
 
 
-def load_model(run: str | Path) -> CharRNN:
+def load_model(run: str | Path) -> CharRNN | RivalRNN:
     """The best model of a run so far, or its last if it has not been validated yet."""
     run = Path(run)
     config = load_config(TextConfig, run)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.data import Corpus, Streams, load_text
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.training.average import Average
@@ -49,7 +50,7 @@ class TextTask(Task):
             for split in SPLITS
         }
         model = c.build(self.corpus.vocabulary)
-        if c.model.lsuv != "none":
+        if isinstance(model, CharRNN) and c.model.lsuv != "none":
             generator = torch.Generator().manual_seed(c.seed)
             model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
         if c.update.fast:
@@ -75,6 +76,8 @@ class TextTask(Task):
 
     def start_epoch(self, epoch: int) -> None:
         self.state = None
+        if isinstance(network := without_fabric(self.model), RivalRNN):
+            network.start_epoch(epoch)
         crop = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
         self.offset = self.streams["train"].offset(crop)
 
@@ -83,7 +86,9 @@ class TextTask(Task):
         logits, state = self.model(x, self.state, generator=self.generator)
         self.state = state.detach()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
-        return loss, loss.detach() / math.log(2)
+        bpc = loss.detach() / math.log(2)
+        penalty = getattr(without_fabric(self.model), "penalty", None)
+        return loss if penalty is None else loss + penalty, bpc
 
     def _window(self, split: str, index: int, offset: int = 0) -> tuple[Tensor, Tensor]:
         x, y = self.streams[split].at(index, offset, self.part)
@@ -135,9 +140,9 @@ class TextTask(Task):
         metrics = {"test_bpc": self.evaluate("test")}
         return metrics | ({"best_valid_bpc": min(self.validations)} if self.validations else {})
 
-    def portable(self) -> CharRNN | None:
+    def portable(self) -> CharRNN | RivalRNN | None:
         right = self.config.model.gradient == "right"  # a stack with a mistake is none that a file could describe
-        return cast(CharRNN, without_fabric(self.model)) if right else None
+        return cast(CharRNN | RivalRNN, without_fabric(self.model)) if right else None
 
     def rate(self, seconds: float) -> str:
         return f"{self.config.batch_size * self.config.window / max(seconds, 1e-9):,.0f} characters/s"
