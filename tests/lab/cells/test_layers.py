@@ -56,4 +56,4 @@ def test_dropout_is_on_the_outputs_in_training_alone() -> None:
 )
 def test_bad_arguments(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Layers(Vanilla, **{"input_size": 3, "hidden_size": 4} | arguments)  # type: ignore[arg-type]
+        Layers(Vanilla, **{"input_size": 3, "hidden_size": 4} | arguments)

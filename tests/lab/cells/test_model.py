@@ -84,15 +84,15 @@ def test_bad_options(cell: str, options: dict[str, Any], message: str) -> None:
 def test_the_norm_stabiliser_is_a_term_of_the_loss_in_training_alone() -> None:
     model = model_of("rnn", norm_stabiliser=2.0)
     tokens = torch.randint(5, (7, 3))
-    model.eval()(tokens)
-    assert model.penalty is None
-    model.train()(tokens)
-    output, _ = model.rnn(model.embedding[tokens])
-    assert model.penalty is not None
-    torch.testing.assert_close(model.penalty, norm_stabiliser(output, 2.0))
+    penalties = []
+    for mode in (False, True):
+        model.train(mode)(tokens)
+        penalties.append(model.penalty)
+    assert penalties[0] is None
+    torch.testing.assert_close(penalties[1], norm_stabiliser(model.rnn(model.embedding[tokens])[0], 2.0))
 
 
 def test_the_slope_of_detectors_follows_the_epoch() -> None:
     model = model_of("hm_lstm")
     model.start_epoch(10)
-    assert float(model.rnn.slope) == pytest.approx(1.4)  # type: ignore[arg-type]
+    assert float(model.rnn.slope) == pytest.approx(1.4)

@@ -13,7 +13,9 @@ from bipolar.models import CharRNN
 def test_a_bipolar_model_starts_as_the_plain_one_of_the_same_seed(pattern: Any) -> None:
     def start(name: str) -> CharRNN:
         torch.manual_seed(1)
-        return TextConfig(model=TextModel(8, 6, nonlinearity=name, pattern=pattern)).build("abcde")
+        model = TextConfig(model=TextModel(8, 6, nonlinearity=name, pattern=pattern)).build("abcde")
+        assert isinstance(model, CharRNN)
+        return model
 
     plain, flipped = start("elu"), start("belu")
     for (u, w, _), (plain_u, plain_w, _) in zip(flipped.rnn.layers(), plain.rnn.layers(), strict=True):

@@ -9,7 +9,7 @@ from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model
-from bipolar.lab.training.text.config import RivalOptions
+from bipolar.lab.training.text.rival_options import RivalOptions
 
 SHORT = "--data python-docs --batch-size 8 --window 10 --recipe fast --max-valid-windows 2 --model.num-layers 2"
 

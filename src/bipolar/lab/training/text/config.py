@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, c
 import tyro
 
 from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statistic
-from bipolar.lab.cells.options import RivalOptions
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
+from bipolar.lab.training.text.rival_options import RivalOptions
 
 if TYPE_CHECKING:
     from bipolar._rnn import StackedRNN
