@@ -40,7 +40,10 @@ class Variant:
 VARIANTS = {
     f"{BATCH_NORM}, ReLU, SGD": Variant("relu", "sgd", 0.1),
     f"{BATCH_NORM}, ELU, Muon": Variant("elu", "muon", 0.05),
-    f"{BATCH_NORM}, ELU, Muon at twice the rate": Variant("elu", "muon", 0.1),
+    **{
+        f"{BATCH_NORM}, ELU, Muon at {times} the rate": Variant("elu", "muon", lr)
+        for times, lr in (("twice", 0.1), ("four times", 0.2), ("eight times", 0.4), ("sixteen times", 0.8))
+    },
     f"{NONE}, ReLU, SGD": Variant("relu", "sgd", 0.05, clip=1.0),
     f"{NONE}, ELU, SGD": Variant("elu", "sgd", 0.05, clip=1.0),
     f"{NONE}, ELU, Muon": Variant("elu", "muon", 0.05),
