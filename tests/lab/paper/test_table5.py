@@ -18,7 +18,12 @@ def test_batch_norm_and_the_two_readings_of_the_shortcut_have_runs() -> None:
         runs = table5.runs(scale)
         for network in ("wrn", "orn"):
             norm = runs[f"{network}: batch norm"]
-            assert (norm.model.norm, norm.model.activation, norm.lr, norm.search) == ("batch", "relu", 0.4 if scale == "small" else 0.1, False)
+            assert (norm.model.norm, norm.model.activation, norm.lr, norm.search) == (
+                "batch",
+                "relu",
+                0.4 if scale == "small" else 0.1,
+                False,
+            )
         assert runs["wrn: relu, rectified"] in shortcut.runs(scale).values()  # run once for both
         assert set(figure3.runs(scale)) <= set(table5.ACTIVATIONS)
 

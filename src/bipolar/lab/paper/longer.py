@@ -22,11 +22,10 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 
 BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
-#: The best of ``normfree`` on each side, and the rate: batch norm bears high ones.
+#: The best of ``normfree`` on each side, and the rate. With the first seed batch norm got better from 0.05 up to 0.4.
 KINDS = {
-    **{f"{BATCH_NORM}, rate {lr:g}": (f"{BATCH_NORM}, ELU, Muon", lr) for lr in (0.05, 0.1, 0.2, 0.4, 0.8)},
+    **{f"{BATCH_NORM}, rate {lr:g}": (f"{BATCH_NORM}, ELU, Muon", lr) for lr in (0.1, 0.4)},
     f"{NONE}, pinned": (f"{NONE}, BELU, Muon, pinned", 0.05),
-    f"{NONE}, pinned, half the rate": (f"{NONE}, BELU, Muon, pinned", 0.025),
 }
 #: What the scale quick has of them.
 OF_QUICK = ("longer: batch norm, rate 0.1", "longer: no norm, pinned")
@@ -87,8 +86,9 @@ ITEM = Training(
     name="longer",
     title="A residual network with batch norm and without, trained longer, and deeper: test error (%)",
     about=(
-        "The best recipe of the item normfree on either side, with batch norm at five rates, without at two. "
-        "Longer: three times the epochs, at the paper's scale four times. Deeper: 6 more layers, in as many steps."
+        "The best recipe of the item normfree on either side, with batch norm at two rates, of which the higher was "
+        "the best of four with the first seed; without norm, half the rate was worse with it. Longer: three times the "
+        "epochs, at the paper's scale four times. Deeper: 6 more layers, in as many steps."
     ),
     claims=CLAIMS,
     published={},
