@@ -29,7 +29,7 @@ def test_the_two_of_a_pair_differ_in_the_norm_alone() -> None:
             config.check()
             norm, _, batch = name.partition(": ")
             assert (config.model.norm == "batch") is (norm != batches.NONE)
-            twin, factor = runs[f"{batches.NONE}: {batch}"], 2 if norm == batches.FASTER else 1
+            twin, factor = runs[f"{batches.NONE}: {batch}"], 8 if norm == batches.FASTER else 1
             assert (factor * twin.lr, twin.batch_size, twin.length) == (config.lr, config.batch_size, config.length)
             assert (config.classes_per_batch == 2) is ("classes" in batch)
 
@@ -63,5 +63,5 @@ def test_a_picture_with_a_run_that_did_not_converge() -> None:
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
         "no norm",
         "batch norm",
-        "batch norm, twice the rate",
+        "batch norm, eight times the rate",
     ]
