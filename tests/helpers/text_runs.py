@@ -20,7 +20,8 @@ def text_config(corpus: Path, out: Path, **options: Any) -> TextConfig:
 
 def options_of(settings: TextConfig) -> list[str]:
     """A configuration as the options of the command."""
-    values = {f"model.{name}": value for name, value in dataclasses.asdict(settings.model).items()}
+    model = dataclasses.asdict(settings.model)
+    values = {f"model.{name}": value for name, value in (model | model.pop("rival")).items()}
     values |= {name: getattr(settings, name) for name in ("data", "out", "max_steps", "batch_size", "window", "lr")}
     values |= {name: getattr(settings, name) for name in ("checkpoint_every", "validate_every", "log_every")}
     values |= {name: getattr(settings.machine, name) for name in ("accelerator", "devices")}

@@ -14,8 +14,8 @@ def image_outcome(**result: Any) -> Outcome:
 
 
 def test_the_study_of_shortcuts() -> None:
-    runs = shortcut.runs("small")
-    assert runs["relu, clean"] == table5.runs("small")["wrn: relu"]  # one run for both
+    runs = shortcut.runs("paper")
+    assert runs["relu, clean"] == table5.runs("paper")["wrn: relu"]  # one run for both
     config = with_seed(runs["relu, rectified"], 3, image_outcome())
     assert isinstance(config, ImageConfig)
     assert (config.lr, config.seed, config.search, config.model.shortcut) == (0.02, 3, False, "rectified")

@@ -108,7 +108,7 @@ def test_images_in_single_precision(tmp_path: Path) -> None:
     for name in ("run", "kept"):
         other = bipolar.load(tmp_path / name).state_dict()
         assert all(torch.equal(v, other[n]) for n, v in bipolar.load(tmp_path / "run").state_dict().items())
-    assert "`depth`: 10" in (tmp_path / "kept/README.md").read_text()
+    assert "--model.depth 10" in (tmp_path / "kept/README.md").read_text()
     with pytest.raises(UsageError, match="the run itself"):
         publish(tmp_path / "run", tmp_path / "run")
     train_images(replace(config, seed=2, out=tmp_path / "other"), show=False)
