@@ -132,7 +132,8 @@ class Reproduction:
         new = False
         for seed, of_seed in trials.items():
             done = {name: trial.outcome() for name, trial in of_seed.items() if trial.done}
-            ran = {name: done[name] for name, trial in of_seed.items() if trial.ran}
+            # of those alone: another process may have ended a trial in the meantime
+            ran = {name: outcome for name, outcome in done.items() if of_seed[name].ran}
             if done:
                 known = before.results[seed] if len(ran) < len(done) else {}
                 by_seed[str(seed)] = merged(known, item.collect(ran)) if ran else dict(known)
@@ -140,7 +141,7 @@ class Reproduction:
                 new = new or bool(ran)
         if not by_seed:
             return
-        complete = all(trial.done for of_seed in trials.values() for trial in of_seed.values())
+        complete = len(outcomes) == sum(len(of_seed) for of_seed in trials.values())
         values = {
             "complete": complete,
             "seeds": len(trials),
