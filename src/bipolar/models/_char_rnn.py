@@ -13,7 +13,7 @@ from bipolar._symmetry.example import inputs_for
 from bipolar._tools.choices import Balance, CellName, Pattern, Statistic
 from bipolar._tools.restoring import evaluating
 from bipolar.models._hub import HubMixin
-from bipolar.models._writer import Writer
+from bipolar.models._writer import Writer, symbols_of
 
 
 class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"):
@@ -67,9 +67,7 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
         super().__init__()
         if cell not in get_args(CellName):
             raise ValueError(f"cell: expected one of {', '.join(map(repr, get_args(CellName)))}, got {cell!r}")
-        symbols = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
-        if symbols < 1 or (isinstance(vocabulary, str) and len(set(vocabulary)) != symbols):
-            raise ValueError(f"vocabulary: expected different characters, or their number, got {vocabulary!r}")
+        symbols = symbols_of(vocabulary)
         if hidden_size < 1:
             raise ValueError(f"hidden_size: expected at least 1, got {hidden_size}")
         self.vocabulary = vocabulary

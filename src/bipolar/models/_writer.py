@@ -1,13 +1,14 @@
 """Writing: text from any model that reads one character after the other."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 
-class Writer:
+class Writer(ABC):
     """A model of characters that can write.
 
     It has the characters it knows in ``vocabulary``, a tensor ``embedding`` on its device, and :meth:`step`.
@@ -16,9 +17,9 @@ class Writer:
     vocabulary: str | int
     embedding: Tensor
 
+    @abstractmethod
     def step(self, token: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The logits after one more character, without autograd or dropout, and the state."""
-        raise NotImplementedError
 
     def generate(
         self,
@@ -93,6 +94,14 @@ class Writer:
             token = _drawn(logits, temperature, top_k, generator)
             yield vocabulary[int(token)]
             logits, state = self.step(token, state)
+
+
+def symbols_of(vocabulary: str | int) -> int:
+    """The number of characters of a vocabulary, which has each of them once."""
+    symbols = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
+    if symbols < 1 or (isinstance(vocabulary, str) and len(set(vocabulary)) != symbols):
+        raise ValueError(f"vocabulary: expected different characters, or their number, got {vocabulary!r}")
+    return symbols
 
 
 def _drawn(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:

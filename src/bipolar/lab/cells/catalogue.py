@@ -51,19 +51,20 @@ class Rival:
     make: Callable[..., Cell]
     #: its options, with the names that its class has for them
     options: Mapping[str, str] = field(default_factory=dict)
-    #: whether zoneout and stochastic depth go around it
-    held: bool = False
+    #: the options of what goes around each of its layers, zoneout and stochastic depth
+    around: tuple[str, ...] = ()
     #: the argument that takes the number of layers, of a network that has levels of its own
     levels: str | None = None
 
     @property
     def known(self) -> tuple[str, ...]:
         """The names of all its options."""
-        around = ("zoneout", "stochastic_depth") if self.held else ()
-        return (*self.options, *around, "norm_stabiliser")
+        return (*self.options, *self.around, "norm_stabiliser")
 
     def build(self, cell: str, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]) -> nn.Module:
-        """The layers; ``options`` are those of the model but for the terms of its loss."""
+        """The layers; ``options`` are all those of the model."""
+        if self.levels is not None and dropout:  # which a network with levels has, or not, by itself
+            options = options | {"dropout": dropout}
         for name, value in options.items():
             if name not in self.known:
                 raise ValueError(
@@ -77,27 +78,27 @@ class Rival:
         return Layers(partial(self._layer, options, inner), hidden_size, hidden_size, num_layers, dropout=dropout)
 
     def _layer(self, options: dict[str, Any], inner: dict[str, Any], input_size: int, hidden_size: int) -> Cell:
-        inner = dict(inner)
-        zoneout_cell = inner.pop("zoneout_cell", 0.0)
         layer = self.make(input_size, hidden_size, **inner)
-        zoneout, depth = options.get("zoneout", 0.0), options.get("stochastic_depth", 0.0)
-        if zoneout or zoneout_cell:
-            layer = Zoneout(layer, [zoneout, zoneout_cell][: len(layer.sizes)])
+        rates = [options.get(name, 0.0) for name in ("zoneout", "zoneout_cell")][: len(layer.sizes)]
+        if any(rates):
+            layer = Zoneout(layer, rates)
+        depth = options.get("stochastic_depth", 0.0)
         return StochasticDepth(layer, depth) if depth else layer
 
 
-OF_LSTM = ("layer_norm", "weight_norm", "batch_norm", "zoneout_cell")
+AROUND = ("zoneout", "stochastic_depth")
+OF_LSTM = ("layer_norm", "weight_norm", "batch_norm")
 
 #: All rivals; those of torch's names are ours where an option asks for more than torch has.
 RIVALS = {
-    "rnn": Rival(Vanilla, held=True),
-    "relu": Rival(partial(Vanilla, nonlinearity="relu"), held=True),
-    "irnn": Rival(partial(Vanilla, nonlinearity="relu", identity=True), held=True),
-    "gru": Rival(GRU, held=True),
+    "rnn": Rival(Vanilla, around=AROUND),
+    "relu": Rival(partial(Vanilla, nonlinearity="relu"), around=AROUND),
+    "irnn": Rival(partial(Vanilla, nonlinearity="relu", identity=True), around=AROUND),
+    "gru": Rival(GRU, around=AROUND),
     "lstm": Rival(
         lstm,
         {name: name for name in OF_LSTM} | {"candidate_dropout": "recurrent_dropout", "recurrent_dropout": "rnn_drop"},
-        held=True,
+        around=(*AROUND, "zoneout_cell"),
     ),
     "mi_rnn": Rival(MIRNN),
     "mi_lstm": Rival(MILSTM),
@@ -110,5 +111,5 @@ RIVALS = {
     "hm_lstm": Rival(HMLSTM, {"layer_norm": "layer_norm"}, levels="levels"),
     "indrnn": Rival(IndRNN, {"batch_norm": "batch_norm"}),
     "mingru": Rival(MinGRU),
-    "transformer": Rival(Transformer, {"heads": "heads", "context": "context"}, levels="layers"),
+    "transformer": Rival(Transformer, {name: name for name in ("heads", "context", "dropout")}, levels="layers"),
 }

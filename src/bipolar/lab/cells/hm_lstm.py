@@ -1,6 +1,7 @@
 """HM-LSTM: levels that detect boundaries, and update the level above only there."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +107,7 @@ class HMLSTM(Cell):
     def _normed(self, kind: str, level: int, x: Tensor) -> Tensor:
         if self.norms is None:
             return x
-        found: Tensor = self.norms[kind][level](x)  # type: ignore[index]
+        found: Tensor = cast(nn.ModuleList, self.norms[kind])[level](x)
         return found
 
     def _boundary(self, x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from bipolar.lab.cells.arguments import check_rates
 from bipolar.lab.cells.protocol import Cell, Dice
 
 
@@ -42,8 +43,7 @@ class Layers(nn.Module):
         for name, count in (("hidden_size", hidden_size), ("num_layers", num_layers)):
             if count < 1:
                 raise ValueError(f"{name}: expected at least 1, got {count}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a rate from 0 up to, not including, 1, got {dropout}")
+        check_rates(dropout=dropout)
         self.dropout = dropout
         widths = [input_size, *[hidden_size] * (num_layers - 1)]
         layers = [make(width, hidden_size) for width in widths]

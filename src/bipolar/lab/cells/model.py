@@ -10,7 +10,7 @@ from bipolar.lab.cells.catalogue import RIVALS
 from bipolar.lab.cells.norm_stabiliser import norm_stabiliser
 from bipolar.models._hub import HubMixin
 from bipolar.models._load import KINDS
-from bipolar.models._writer import Writer
+from bipolar.models._writer import Writer, symbols_of
 
 
 class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"):
@@ -49,9 +49,7 @@ class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        symbols = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
-        if symbols < 1 or (isinstance(vocabulary, str) and len(set(vocabulary)) != symbols):
-            raise ValueError(f"vocabulary: expected different characters, or their number, got {vocabulary!r}")
+        symbols = symbols_of(vocabulary)
         if cell not in RIVALS:
             raise ValueError(f"cell: expected one of {', '.join(map(repr, RIVALS))}, got {cell!r}")
         self.vocabulary, self.cell = vocabulary, cell

@@ -24,6 +24,9 @@ class _Held(Cell):
     def prepare(self, x: Tensor) -> Tensor:
         return self.cell.prepare(x)
 
+    def finish(self, outputs: Tensor) -> Tensor:
+        return self.cell.finish(outputs)
+
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
         if self.training:
             updated = [dice.kept(rate, steps, batch, width) for rate, width in self.masks]

@@ -63,18 +63,20 @@ def _table(columns: dict[str, dict[str, str]]) -> str:
 
 def _training(config: RunConfig, default: RunConfig) -> str:
     """The command that trains by a configuration."""
-    given, usual = config.to_json(), default.to_json()
-    flags = [f"--data {config.data}"] if config.data != type(config)().data else []
+    data = [f"--data {config.data}"] if config.data != type(config)().data else []
+    flags = _flags(config.to_json(), default.to_json())
+    return " \\\n    ".join([f"bipolar train {config.task}", *data, *flags])
+
+
+def _flags(given: dict[str, Any], usual: dict[str, Any], group: str = "") -> list[str]:
+    """Settings that are not the usual ones, as flags; groups within the model, and beside it, have no name there."""
+    found = []
     for name, value in given.items():
-        group = value if isinstance(value, dict) else {name: value}
-        before = "model." if name == "model" else ""
-        compared = usual.get(name, {}) if isinstance(value, dict) else usual
-        flags += [
-            _flag(f"{before}{key}", setting)
-            for key, setting in group.items()
-            if setting != compared.get(key) and key not in OF_COMMAND
-        ]
-    return " \\\n    ".join([f"bipolar train {config.task}", *flags])
+        if isinstance(value, dict):
+            found += _flags(value, usual.get(name, {}), "model." if name == "model" else group)
+        elif value != usual.get(name) and name not in OF_COMMAND:
+            found.append(_flag(f"{group}{name}", value))
+    return found
 
 
 def _flag(name: str, value: Any) -> str:

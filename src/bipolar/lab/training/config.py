@@ -20,7 +20,6 @@ from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.update import Update
 
 Config = TypeVar("Config", bound="RunConfig")
-T = TypeVar("T")
 
 #: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
@@ -158,7 +157,8 @@ class RunConfig(ABC):
     @classmethod
     def from_json(cls: type[Config], values: dict[str, Any]) -> Config:
         """The inverse of :meth:`to_json`: lists become tuples again, and dictionaries dataclasses."""
-        return _of_json(cls, values)
+        config: Config = _of_json(cls, values)
+        return config
 
 
 def described(config: RunConfig) -> dict[str, Any]:
@@ -168,8 +168,9 @@ def described(config: RunConfig) -> dict[str, Any]:
     return values if place is None else values | {"data_dir": str(place)}
 
 
-def _of_json(kind: type[T], values: dict[str, Any]) -> T:
-    kinds: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+def _of_json(kind: Any, values: dict[str, Any]) -> Any:
+    """The dataclass of a kind, and those of its groups."""
+    kinds: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(kind)}
     parts = {name: _of_json(kinds[name], value) for name, value in values.items() if isinstance(value, dict)}
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return kind(**values | parts | lists)

@@ -40,9 +40,6 @@ class DropoutRates:
     block_dropout: float
 
 
-NO_DROPOUT = DropoutRates(0.0, 0.0, 0.0)
-
-
 @dataclass(frozen=True)
 class TextRecipe:
     """The settings whose defaults depend on the text, with a value each."""
@@ -110,11 +107,10 @@ class TextModel:
 
     def build(self, vocabulary: str, rates: DropoutRates) -> "CharRNN | RivalRNN":
         """The network, at its random start."""
-        for option in dataclasses.fields(self):
-            given = getattr(self, option.name) != _default(option)
-            if self.cell != "stack" and option.name not in OF_ALL_CELLS and given:
-                raise ValueError(f"{option.name}: the cell {self.cell!r} has no such option; it is one of the stack's")
-        width = self.width(len(vocabulary), rates)
+        for name, value in vars(TextModel()).items():
+            if self.cell != "stack" and name not in OF_ALL_CELLS and getattr(self, name) != value:
+                raise ValueError(f"{name}: the cell {self.cell!r} has no such option; it is one of the stack's")
+        width = self.width(len(vocabulary))
         return self._rival(vocabulary, width, rates) if self.is_rival else self._of_paper(vocabulary, width, rates)
 
     def _rival(self, vocabulary: str, width: int, rates: DropoutRates) -> "RivalRNN":
@@ -147,7 +143,7 @@ class TextModel:
             model.rnn = mistaken(cast("StackedRNN", model.rnn), self.gradient)
         return model
 
-    def width(self, symbols: int, rates: DropoutRates | None = None) -> int:
+    def width(self, symbols: int) -> int:
         """The units of a layer, as given or for the number of parameters, which depends on the size of the alphabet."""
         if self.params is None:
             return self.hidden_size
@@ -156,8 +152,7 @@ class TextModel:
         if self.is_rival:
             from bipolar.lab.cells.model import RivalRNN
 
-            options = self.options(rates or NO_DROPOUT)
-            return RivalRNN.width_for(self.params, self.num_layers, symbols, self.cell, options)
+            return RivalRNN.width_for(self.params, self.num_layers, symbols, self.cell, self.rival.given)
         from bipolar.models import CharRNN
 
         return CharRNN.width_for(self.params, self.num_layers, symbols, cast(CellName, self.cell))
@@ -239,11 +234,6 @@ class TextConfig(RunConfig):
         if not values["model"]["rival"]:  # runs of earlier versions, which are found by their settings, had none
             del values["model"]["rival"]
         return values | recipe
-
-
-def _default(option: "dataclasses.Field[Any]") -> Any:
-    factory = option.default_factory
-    return option.default if factory is dataclasses.MISSING else factory()
 
 
 def _either(given: T | None, default: T) -> T:
