@@ -1,8 +1,8 @@
 """Ingredients for networks without norms, each alone: the test error on CIFAR-10 after equal steps.
 
 WideResNet-10-1 with ELU, started by ``lsuv_`` on the second moment after each activation, two epochs by Muon, or by SGD
-where it says so. Each row adds one thing that the literature, or we, have in place of norms. What pays is a part of
-``bipolar.optim``; the rest is here alone, in the few lines that it takes.
+where it says so. Each row adds one thing that the literature, or we, have in place of norms. Those that are
+not parts of ``bipolar.optim`` are here, in the few lines that they take.
 
 It trains every row with every seed, about a minute and a half each on one core with instructions for bfloat16. Every
 trial is kept; a command that was stopped goes on where it was.
@@ -25,13 +25,15 @@ from benchmarks.common import machine, markdown_table, record
 from bipolar._tools.files import write_json
 from bipolar.lab.data.images import ImageSet, load_images
 from bipolar.lab.provenance import provenance
+from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
-from bipolar.optim import Muon, clip_by_unit_, groups, pin
+from bipolar.lab.training.update import OptimizerName, Update
+from bipolar.optim import clip_by_unit_, pin
 
-BATCH, EPOCHS, WARM_UP, SMOOTHING = 250, 2, 0.1, 0.1
+BATCH, EPOCHS, SMOOTHING, MOMENTUM = 250, 2, 0.1, 0.9
+RECIPE = Update(recipe="fast")
 #: The largest norm of a unit's gradient, as a share of that of its weights: the value of NFNets.
 CLIPPING = 0.01
-DNC = "did not converge"
 #: called between backward and step, or after it
 Hook = Callable[[], object]
 
@@ -55,7 +57,8 @@ class Trial:
     def convolutions(self) -> list[nn.Conv2d]:
         return [module for module in self.model.modules() if isinstance(module, nn.Conv2d)]
 
-    def start(self, orthogonal: bool = True) -> None:
+    def start(self, **options: Any) -> None:
+        """By LSUV, with the options of it."""
         chosen = torch.randperm(len(self.data.train), generator=self.generator)[:BATCH]
         batch = self.data.normalised(self.data.train.images[chosen])
         bipolar.lsuv_(
@@ -63,17 +66,12 @@ class Trial:
             batch,
             target="second_moment",
             at="activation",
-            orthogonal=orthogonal,
             generator=self.generator,
+            **options,
         )
 
-    def muon(self, lr: float = 0.05) -> torch.optim.Optimizer:
-        self.optimizer = Muon(groups(self.model), lr, momentum=0.9, adam_lr=0.08 * lr)
-        return self.optimizer
-
-    def sgd(self, lr: float) -> torch.optim.Optimizer:
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr, momentum=0.9, nesterov=True)
-        return self.optimizer
+    def by(self, name: OptimizerName, lr: float) -> None:
+        self.optimizer = RECIPE.make(name, self.model, lr, momentum=MOMENTUM)
 
     def train(self) -> float | str:
         """The test error in per cent after all steps."""
@@ -86,10 +84,8 @@ class Trial:
             if step % each == 0:
                 order = torch.randperm(len(data.train), generator=self.generator)
             chosen = order[(step % each) * BATCH :][:BATCH]
-            warm_up = WARM_UP * total
-            factor = (step + 1) / warm_up if step < warm_up else (total - step) / (total - warm_up)
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = peak * factor
+                group["lr"] = peak * RECIPE.factor(step, total)
             logits = self.logits(data.varied(data.train, chosen, self.generator))
             loss = tF.cross_entropy(logits, data.train.labels[chosen], label_smoothing=SMOOTHING)
             if not math.isfinite(float(loss.detach())):
@@ -147,9 +143,9 @@ class Scaled(nn.Module):
         return output
 
 
-def plain(trial: Trial) -> None:
-    trial.start()
-    trial.muon()
+def plain(trial: Trial, **options: Any) -> None:
+    trial.start(**options)
+    trial.by("muon", 0.05)
 
 
 def pin_filters(trial: Trial, gain: float | None = None) -> None:
@@ -171,7 +167,7 @@ def centred(trial: Trial) -> None:
     project()
     trial.start(orthogonal=False)
     norms = [weight.detach().flatten(1).norm(dim=1)[:, None, None, None] for weight in weights]
-    trial.muon()
+    trial.by("muon", 0.05)
     trial.after.append(project)
 
 
@@ -179,14 +175,14 @@ def standardised(trial: Trial) -> None:
     trial.start()
     for layer in trial.convolutions[1:]:
         parametrize.register_parametrization(layer, "weight", Standardised(layer.weight))
-    trial.muon()
+    trial.by("muon", 0.05)
 
 
 def skip_scalars(trial: Trial) -> None:
     trial.start()
     for block in (block for stage in trial.model.stages for block in stage):
         block.conv2 = Scaled(block.conv2)
-    trial.muon()
+    trial.by("muon", 0.05)
 
 
 def clipped(trial: Trial) -> None:
@@ -195,7 +191,7 @@ def clipped(trial: Trial) -> None:
 
 
 def by_sgd(trial: Trial) -> None:
-    trial.optimizer = torch.optim.SGD(trial.model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    trial.by("sgd", 0.1)
 
 
 #: The steps that make each row.
@@ -203,6 +199,8 @@ ROWS: dict[str, tuple[Callable[[Trial], object], ...]] = {
     "Muon": (plain,),
     "Muon, pinned": (plain, pin_filters),
     "Muon, pinned, learned gains": (plain, lambda trial: pin_filters(trial, 0.2)),
+    "Muon, pinned, LSUV per channel": (lambda trial: plain(trial, per_channel=True), pin_filters),
+    "Muon, pinned, LSUV with centring": (lambda trial: plain(trial, centre=True), pin_filters),
     "Muon, centred filters of constant norm": (centred,),
     "Muon, scaled weight standardisation": (standardised,),
     "Muon, skip scalars": (skip_scalars,),

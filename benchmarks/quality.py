@@ -26,6 +26,7 @@ from bipolar._tools.choices import CellName
 from bipolar._tools.figures import save
 from bipolar._tools.files import write_json
 from bipolar.lab.provenance import provenance
+from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.training.journal import duration
 from bipolar.lab.training.runs import stored
@@ -34,7 +35,6 @@ from bipolar.lab.training.update import Update
 
 #: Steps that are timed, after some that are slower, and the fewest of a run.
 TIMED, WARM_UP, FEWEST = 5, 2, 10
-DNC = "did not converge"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Rivals under the same loop: training, resuming, sampling, evaluation, and options that a cell does not have."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ SHORT = "--data python-docs --batch-size 8 --window 10 --recipe fast --max-valid
 
 
 def test_a_rival_trains_stops_goes_on_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = "--model.cell hm_lstm --model.params 5000 --model.layer-norm True --model.norm-stabiliser 0.1"
+    model = "--model.cell hm_lstm --model.params 5000 --model.layer-norm --model.norm-stabiliser 0.1"
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     main(f"train text {SHORT} {model} --max-steps 6 --decay constant --out {whole}".split())
     main(f"train text {SHORT} {model} --max-steps 3 --decay constant --out {halves}".split())
@@ -27,6 +28,12 @@ def test_a_rival_trains_stops_goes_on_and_writes(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     main(f"sample {whole} --prompt the --length 20".split())
     assert len(capsys.readouterr().out) >= 23
+
+    main(f"export {whole} {tmp_path / 'public'}".split())
+    command = re.search(r"bipolar (train text .*?)\n```", (tmp_path / "public/README.md").read_text(), re.DOTALL)
+    assert command is not None
+    main([*command[1].replace("\\\n", "").split(), "--out", str(tmp_path / "again")])
+    assert json.loads((tmp_path / "again/result.json").read_text())["test_bpc"] == one["test_bpc"]
 
 
 def test_torchs_own_cells_become_ours_where_an_option_asks_for_it() -> None:

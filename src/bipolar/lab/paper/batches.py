@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bipolar.lab.paper import table5
+from bipolar.lab.paper import normfree, table5
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.rules import ERROR, decided_by
@@ -28,9 +28,10 @@ SIZES = (2, 8, 32, 128, 512)
 UNFAIR, CLASSES = 128, 2
 #: The peak of the rate, and the batch that it was chosen for.
 PEAK, OF_BATCH = 0.05, 256
-BATCH_NORM, FASTER, NONE = "batch norm", "batch norm, eight times the rate", "no norm"
+BATCH_NORM, NONE, COLORS = normfree.BATCH_NORM, normfree.NONE, normfree.COLORS
+FASTER = f"{BATCH_NORM}, eight times the rate"
 #: The factor of the rate, and the colour, of each.
-KINDS = {BATCH_NORM: (1, "#1f77b4"), FASTER: (8, "#7fb3d8"), NONE: (1, "#d95f02")}
+KINDS = {BATCH_NORM: (1, COLORS[BATCH_NORM]), FASTER: (8, "#7fb3d8"), NONE: (1, COLORS[NONE])}
 FEW = f"{UNFAIR}, {CLASSES} classes"
 
 

@@ -4,20 +4,14 @@ The item ``normfree`` finds the recipe on a small network in two epochs. Here is
 ahead with three times the steps, and with more layers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-from matplotlib.figure import Figure
 
 from bipolar.lab.paper import normfree, table5
 from bipolar.lab.reproduce.item import Training
-from bipolar.lab.reproduce.outcomes import Outcome, Results
-from bipolar.lab.reproduce.points import draw_points
-from bipolar.lab.reproduce.rules import ERROR, decided_by, lowest
+from bipolar.lab.reproduce.rules import ERROR, decided_by
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 
@@ -48,24 +42,12 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
     return found if scale != "quick" else {name: found[name] for name in OF_QUICK}
 
 
-def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {name: table5.summary(outcome) for name, outcome in outcomes.items()}
-
-
-def draw(seeds: Sequence[Results]) -> Figure:
-    def look(name: str) -> tuple[str, str]:
-        return normfree.COLORS[NONE if NONE in name else BATCH_NORM], f"learning rate {seeds[0][name]['lr']:g}"
-
-    return draw_points(seeds, "test_error", look, xlabel="test error (%)")
-
-
 def _ahead(setting: str) -> Callable[[Evidence], Verdict]:
     """A rule: without norm the error is lower than with batch norm at the best of its rates."""
 
     def decide(e: Evidence) -> Verdict:
-        (ours, without), (theirs, with_) = (lowest(e, "longer", f"{setting}: {norm}") for norm in (NONE, BATCH_NORM))
-        reason = f"test error (%), {ours} {without.text(1)}; {theirs} {with_.text(1)}"
-        return decided_by([compare(without, with_, ERROR.at(e.scale("longer")))], "below", reason)
+        order, reason = normfree.best_of_both(e, "longer", f"{setting}: ")
+        return decided_by([order], "below", reason)
 
     return decide
 
@@ -93,13 +75,7 @@ ITEM = Training(
     claims=CLAIMS,
     published={},
     runs=runs,
-    collect=collect,
-    draw=draw,
-    tables=lambda seeds: [
-        flat_table(
-            "By length, depth and norm",
-            seeds,
-            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"},
-        )
-    ],
+    collect=normfree.collect,
+    draw=normfree.draw,
+    tables=normfree.table("By length, depth and norm"),
 )

@@ -5,7 +5,7 @@ without norms end behind. The fast recipe has Muon, which bears higher rates, an
 LSUV gave it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import ERROR, decided_by, lowest
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.tables import Table, flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Order, Verdict, compare
 from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.update import OptimizerName, Update
 
@@ -91,16 +91,30 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def draw(seeds: Sequence[Results]) -> Figure:
+    """The test error of each run, coloured by its norm."""
+
     def look(name: str) -> tuple[str, str]:
-        return COLORS[NONE if name.startswith(NONE) else BATCH_NORM], f"learning rate {VARIANTS[name].lr:g}"
+        return COLORS[NONE if NONE in name else BATCH_NORM], f"learning rate {seeds[0][name]['lr']:g}"
 
     return draw_points(seeds, "test_error", look, xlabel="test error (%)")
 
 
-def _ahead(e: Evidence) -> Verdict:
-    (ours, without), (theirs, with_) = (lowest(e, "normfree", norm) for norm in (NONE, BATCH_NORM))
+def table(title: str) -> Callable[[Sequence[Results]], list[Table]]:
+    """The test error and the training loss of each run."""
+    columns = {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"}
+    return lambda seeds: [flat_table(title, seeds, columns)]
+
+
+def best_of_both(e: Evidence, item: str, setting: str = "") -> tuple[Order, str]:
+    """The lowest error without norm beside the lowest with batch norm, and the words for it."""
+    (ours, without), (theirs, with_) = (lowest(e, item, f"{setting}{norm}") for norm in (NONE, BATCH_NORM))
     reason = f"lowest test error (%): {ours} {without.text(1)}; {theirs} {with_.text(1)}"
-    return decided_by([compare(without, with_, ERROR.at(e.scale("normfree")))], "below", reason)
+    return compare(without, with_, ERROR.at(e.scale(item))), reason
+
+
+def _ahead(e: Evidence) -> Verdict:
+    order, reason = best_of_both(e, "normfree")
+    return decided_by([order], "below", reason)
 
 
 def _behind(e: Evidence) -> Verdict:
@@ -143,11 +157,5 @@ ITEM = Training(
     runs=runs,
     collect=collect,
     draw=draw,
-    tables=lambda seeds: [
-        flat_table(
-            "By norm and recipe",
-            seeds,
-            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"},
-        )
-    ],
+    tables=table("By norm and recipe"),
 )

@@ -4,24 +4,18 @@ Without skips it is harder to do without norms. Four ingredients, beside pinned 
 the study takes away one at a time. Batch norm gets those of them that it can use, too.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from bipolar.lab.paper import normfree, table5
+from bipolar.lab.paper import normfree
 from bipolar.lab.reproduce.item import Training
-from bipolar.lab.reproduce.outcomes import Outcome, Results
-from bipolar.lab.reproduce.points import draw_points
-from bipolar.lab.reproduce.rules import ERROR, decided_if, lowest
+from bipolar.lab.reproduce.rules import ERROR, decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
 from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.update import Update
 
-BATCH_NORM, NONE, COLORS = normfree.BATCH_NORM, normfree.NONE, normfree.COLORS
+BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
 #: The size of a small last layer, the rate of gains as a share of that of their filters, and a high rate of Adam.
 HEAD, GAIN, ADAM = 0.1, 0.2, 0.01
 #: Settings that each variant adds to the model, to the recipe, and to the run.
@@ -78,21 +72,8 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
     return found if scale != "quick" else {name: found[name] for name in (BEST_WITH_NORM, f"{NONE}, pinned", BEST)}
 
 
-def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {name: table5.summary(outcome) for name, outcome in outcomes.items()}
-
-
-def draw(seeds: Sequence[Results]) -> Figure:
-    def look(name: str) -> tuple[str, str]:
-        return COLORS[NONE if name.startswith(NONE) else BATCH_NORM], f"learning rate {seeds[0][name]['lr']:g}"
-
-    return draw_points(seeds, "test_error", look, xlabel="test error (%)")
-
-
 def _near(e: Evidence) -> Verdict:
-    (ours, without), (theirs, with_) = (lowest(e, "plain", norm) for norm in (NONE, BATCH_NORM))
-    reason = f"lowest test error (%): {ours} {without.text(1)}; {theirs} {with_.text(1)}"
-    order = compare(without, with_, ERROR.at(e.scale("plain")))
+    order, reason = normfree.best_of_both(e, "plain")
     return decided_if(order in ("below", "equal"), reason, order)
 
 
@@ -143,13 +124,7 @@ ITEM = Training(
     claims=CLAIMS,
     published={},
     runs=runs,
-    collect=collect,
-    draw=draw,
-    tables=lambda seeds: [
-        flat_table(
-            "By norm and ingredients",
-            seeds,
-            {"test_error": "test error (%)", "last_train_loss": "training loss, last steps"},
-        )
-    ],
+    collect=normfree.collect,
+    draw=normfree.draw,
+    tables=normfree.table("By norm and ingredients"),
 )

@@ -123,7 +123,8 @@ class TextModel:
         from bipolar.lab.training.text.pairing import pair_with_plain
         from bipolar.models import CharRNN
 
-        for name, value in self.rival.given.items():
+        if self.rival.given:
+            name, value = next(iter(self.rival.given.items()))
             raise ValueError(f"{name}: the paper's stack has no such option, got {value}; --model.cell chooses another")
         model = CharRNN(
             vocabulary,

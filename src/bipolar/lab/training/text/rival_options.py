@@ -1,13 +1,9 @@
 """The options of the rivals, as the command line takes them: known without torch."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from bipolar.lab.training.flags import FloatFlag, IntFlag
-
-SwitchFlag = Annotated[bool | None, tyro.conf.arg(help_behavior_hint="", metavar="True|False")]
 
 
 @dataclass(frozen=True)
@@ -15,19 +11,19 @@ class RivalOptions:
     """Options of the rivals, each of some cells alone; their defaults are the published values."""
 
     zoneout: FloatFlag = None
-    """Zoneout of hidden units: rnn, gru, lstm. Default: 0."""
+    """Zoneout of hidden units: rnn, relu, irnn, gru, lstm. Default: 0."""
     zoneout_cell: FloatFlag = None
     """Zoneout of the cell: lstm. Default: 0."""
     stochastic_depth: FloatFlag = None
-    """The rate at which the whole state stays for a step: rnn, gru, lstm. Default: 0."""
+    """The rate at which the whole state stays for a step: rnn, relu, irnn, gru, lstm. Default: 0."""
     candidate_dropout: FloatFlag = None
     """Recurrent dropout without memory loss, on the candidate alone: lstm, hyper_lstm. Default: 0."""
-    layer_norm: SwitchFlag = None
-    """Layer norm: lstm, hyper_lstm, hm_lstm. Default: False."""
-    weight_norm: SwitchFlag = None
-    """Weight norm: lstm. Default: False."""
-    batch_norm: SwitchFlag = None
-    """Batch norm: lstm (recurrent, with statistics for each time step), indrnn. Default: False."""
+    layer_norm: bool = False
+    """Layer norm: lstm, hyper_lstm, hm_lstm."""
+    weight_norm: bool = False
+    """Weight norm: lstm."""
+    batch_norm: bool = False
+    """Batch norm: lstm (recurrent, with statistics for each time step), indrnn."""
     depth: IntFlag = None
     """Layers within a step: highway. Default: 10."""
     skip: IntFlag = None
@@ -42,5 +38,5 @@ class RivalOptions:
     @property
     def given(self) -> dict[str, Any]:
         """The options that were given."""
-        values = {option.name: getattr(self, option.name) for option in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {option: getattr(self, option.name) for option in fields(self)}
+        return {option.name: value for option, value in values.items() if value != option.default}
