@@ -136,12 +136,31 @@ def test_mapping() -> None:
         bipolar.convert(model, activations={nn.ReLU: lambda **_: 3})  # type: ignore[dict-item]
 
 
+def test_the_fast_recipe_puts_belu_where_the_activation_is_hard() -> None:
+    def build() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(True), nn.Conv2d(4, 4, 1), nn.GELU())
+
+    converted = bipolar.convert(build(), remove_norm="batch", recipe="fast")
+    assert [str(converted[i]) for i in (2, 4)] == [
+        "BELU(alpha=1.0, dim=1, inplace=True)",
+        "BGELU(approximate=none, dim=1)",
+    ]
+    again = bipolar.convert(build(), like=converted.conversion_report)
+    assert str(again) == str(converted)
+    functional = bipolar.convert(Functional(), recipe="fast", example=images())
+    assert "BELU" in kinds(functional)
+    assert "BReLU" not in kinds(functional)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"activations": "belu"}, "activations: expected 'auto' or a mapping, got 'belu'"),
         ({"remove_norm": "layer"}, "remove_norm: expected False, 'batch', 'all' or a function, got 'layer'"),
         ({"pattern": "thirds"}, "pattern: expected one of"),
+        ({"recipe": "slow"}, "recipe: expected 'paper' or 'fast', got 'slow'"),
+        ({"recipe": "fast", "activations": {}}, "recipe: 'fast' chooses the activations; leave out"),
+        ({"like": {}, "recipe": "fast"}, "like: it repeats a conversion as it was; leave out"),
         ({"dim": "last"}, "dim: expected a whole number or None, got 'last'"),
         ({"like": {}}, "like: expected a report, or what its to_dict"),
         ({"like": {}, "remove_norm": "all"}, "like: it repeats a conversion as it was; leave out"),

@@ -21,6 +21,11 @@ from bipolar._symmetry.trace import record
 #: module from ``dim`` and ``pattern``, or None to leave it as it is.
 Activations: TypeAlias = Mapping[type[nn.Module] | str, str | Callable[..., nn.Module] | None]
 
+#: Recipes of training without norms, as the laboratory names them.
+Recipe: TypeAlias = Literal["paper", "fast"]
+#: Activations whose place ELU takes by the fast recipe.
+HARD = ("relu", "relu6", "leaky_relu")
+
 
 class UnknownChannelsError(ValueError):
     """An example does not show which dimension the channels of an activation are in; the message says what to do."""
@@ -29,8 +34,8 @@ class UnknownChannelsError(ValueError):
 class ActivationChoice:
     """What takes the place of each activation."""
 
-    def __init__(self, activations: Literal["auto"] | Activations, pattern: Pattern) -> None:
-        self.activations, self.pattern = activations, pattern
+    def __init__(self, activations: Literal["auto"] | Activations, pattern: Pattern, recipe: Recipe = "paper") -> None:
+        self.activations, self.pattern, self.recipe = activations, pattern, recipe
         if activations != "auto":
             _check(activations)
 
@@ -52,6 +57,8 @@ class ActivationChoice:
                 return None, "bipolar already"
             if recognised is None:
                 return None, "not of the ReLU family"
+            if self.recipe == "fast" and recognised.name in HARD:
+                recognised = RecognisedActivation("elu", {"inplace": recognised.inplace})
             return recognised.bipolar(dim(), self.pattern, inplace=False if exposed else None), ""
         keys = [key for key in (kind, *_keys(recognised)) if key in self.activations]
         if not keys:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from torch import nn
 
 from bipolar._activations.patterns import Pattern, check_pattern
-from bipolar._rewrite.activation_choice import ActivationChoice, Activations
+from bipolar._rewrite.activation_choice import ActivationChoice, Activations, Recipe
 from bipolar._rewrite.conversion import Conversion
 from bipolar._rewrite.conversion_report import ConversionReport
 from bipolar._rewrite.norm_recognition import NORM_FUNCTIONS, is_batch_norm, is_norm, split_norms
@@ -25,6 +25,7 @@ def convert(
     *,
     activations: Literal["auto"] | Activations = "auto",
     remove_norm: RemoveNorm = False,
+    recipe: Recipe = "paper",
     pattern: Pattern = "alternate",
     inplace: bool = False,
     example: Any = None,
@@ -48,6 +49,9 @@ def convert(
             outputs in evaluation mode stay the same; one that is fresh is dropped, and the layer before it gets a bias
             if it had none. Other norms are dropped, those that somebody wrote by hand as well; they are known by what
             they compute. A norm that also activates keeps its activation. Default: ``False``
+        recipe: the way it will be trained. ``"paper"`` makes each activation bipolar and no more; ``"fast"``, for
+            :func:`bipolar.optim.recommended`, puts BELU where ReLU, ReLU6 or leaky ReLU was, the best without norms in
+            our runs. Default: ``"paper"``
         pattern: which channels are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
         inplace: change ``model`` itself. Default: ``False``
         example: an input, as for :func:`~bipolar.lsuv_`: needed to see functions, and to find the neighbours of norm
@@ -89,20 +93,20 @@ def convert(
           (2): BReLU(dim=1, inplace=True)
         )
     """
-    _check_arguments(model, activations, remove_norm, pattern, dim)
+    _check_arguments(model, activations, remove_norm, recipe, pattern, dim)
     converted = unwrapped(model)
     if not inplace:
         converted = copied(converted)
-    choice = ActivationChoice(activations, pattern)
+    choice = ActivationChoice(activations, pattern, recipe)
     if like is not None:
-        if example is not None or remove_norm is not False or dim is not None:
-            raise ValueError("like: it repeats a conversion as it was; leave out example, remove_norm and dim")
+        if example is not None or remove_norm is not False or dim is not None or recipe != "paper":
+            raise ValueError("like: it repeats a conversion as it was; leave out example, remove_norm, recipe and dim")
         return cast(_Model, _repeated(converted, choice, like))
     return cast(_Model, _converted(converted, choice, remove_norm, example, dim))
 
 
 def _check_arguments(
-    model: object, activations: object, remove_norm: object, pattern: Pattern, dim: int | None
+    model: object, activations: object, remove_norm: object, recipe: object, pattern: Pattern, dim: int | None
 ) -> None:
     check_pattern(pattern)
     if not isinstance(model, nn.Module):
@@ -111,6 +115,10 @@ def _check_arguments(
         raise TypeError(f"activations: expected 'auto' or a mapping, got {activations!r}")
     if not (remove_norm is False or remove_norm in ("batch", "all") or callable(remove_norm)):
         raise ValueError(f"remove_norm: expected False, 'batch', 'all' or a function, got {remove_norm!r}")
+    if recipe not in ("paper", "fast"):
+        raise ValueError(f"recipe: expected 'paper' or 'fast', got {recipe!r}")
+    if recipe == "fast" and activations != "auto":
+        raise ValueError("recipe: 'fast' chooses the activations; leave out activations, or recipe")
     if dim is not None and not isinstance(dim, int):
         raise TypeError(f"dim: expected a whole number or None, got {dim!r}")
 
