@@ -1,18 +1,64 @@
-"""``StackedRNN.step`` at batch 1 against the time it takes to read the weights from memory once.
+"""One time step of ``StackedRNN``, as in sampling, against the time it takes to read the weights from memory once.
 
 A generated symbol needs every weight once, so that no implementation can be faster than reading them. The sum of a
-tensor of the same size and the matrix-vector products alone measure that limit.
+tensor of the same size and the matrix-vector products alone measure that limit. A character is a step, the embedding,
+the decoder and a draw: by ``StackedRNN.step``, as before there was a stepper, and by ``CharRNN.generate``.
 """
 
 import argparse
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 import bipolar
 from benchmarks.common import best_of, machine, markdown_table, record, timed
 
 LAYERS, UNITS = 36, 256
+#: characters to a call of ``generate``
+LENGTH = 50
+#: The longest step at batch 1, in times of reading the weights, and the aim beside ``nn.RNN``.
+READINGS, OF_RIVAL = 3.0, 2.0
+STEPPER, RIVAL = "StackedRNN.stepper", "nn.RNN relu, a sequence of one"
+
+
+def methods(batch: int) -> dict[str, Callable[[], object]]:
+    """The ways to a step."""
+    rnn = bipolar.StackedRNN(UNITS, UNITS, LAYERS).eval()
+    rival = nn.RNN(UNITS, UNITS, LAYERS, nonlinearity="relu").eval()
+    weights = torch.cat([p.detach().flatten() for p in rnn.parameters()])
+    x, state = torch.randn(batch, UNITS), torch.zeros(LAYERS, batch, UNITS)
+    matrices, column = [p.detach() for p in rnn.parameters() if p.ndim == 2], x.mT.contiguous()
+
+    def of(model: nn.Module) -> Callable[[], None]:
+        @torch.no_grad()
+        def run() -> None:
+            model(x.unsqueeze(0), state)
+
+        return run
+
+    stepper = rnn.stepper()
+    return {
+        "read the weights once (sum)": weights.sum,
+        "the products alone (mm)": lambda: [torch.mm(matrix, column) for matrix in matrices],
+        STEPPER: lambda: stepper(x),
+        "StackedRNN.step": lambda: rnn.step(x, state),
+        "StackedRNN, a sequence of one": of(rnn),
+        RIVAL: of(rival),
+    }
+
+
+def characters() -> dict[str, Callable[[], object]]:
+    """The ways to some characters of text."""
+    model = bipolar.models.CharRNN("abcdefghijklmnopqrstuvwxyz ", UNITS, LAYERS).eval()
+
+    def by_step() -> None:
+        token, state = torch.tensor([0]), None
+        for _ in range(LENGTH + 1):  # one for the prompt
+            logits, state = model.step(token, state)
+            token = torch.multinomial(logits[0].softmax(-1), 1)
+
+    return {"characters by StackedRNN.step": by_step, "CharRNN.generate": lambda: model.generate("a", LENGTH)}
 
 
 def main() -> None:
@@ -20,34 +66,26 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write the table into benchmarks/README.md too")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    rnn = bipolar.StackedRNN(UNITS, UNITS, LAYERS).eval()
-    rival = torch.nn.RNN(UNITS, UNITS, LAYERS, nonlinearity="relu").eval()
-    weights = torch.cat([p.detach().flatten() for p in rnn.parameters()])
-    x, state, vector = torch.randn(1, UNITS), torch.zeros(LAYERS, 1, UNITS), torch.randn(UNITS)
-    matrices = [p.detach() for p in rnn.parameters() if p.ndim == 2]
-
-    def sequence() -> None:
-        with torch.no_grad():
-            rnn(x.unsqueeze(0), state)
-
-    def rivals() -> None:
-        with torch.no_grad():
-            rival(x.unsqueeze(0), state)
-
-    methods: dict[str, Callable[[], object]] = {
-        "read the weights once (sum)": weights.sum,
-        "the products alone (mv)": lambda: [torch.mv(matrix, vector) for matrix in matrices],
-        "StackedRNN.step": lambda: rnn.step(x, state),
-        "StackedRNN, a sequence of one": sequence,
-        "nn.RNN relu, a sequence of one": rivals,
-    }
-    times = [seconds for (seconds,) in best_of([timed(run, repeats=50) for run in methods.values()], 5, 10)]
-    rows = [
-        [f"{LAYERS} x {UNITS}", name, f"{1000 * seconds:.2f}", f"{times[0] / seconds:.2f}", f"{1 / seconds:.0f}"]
-        for name, seconds in zip(methods, times, strict=True)
-    ]
-    table = markdown_table(["layers x units", "method", "ms", "share of reading", "steps/s"], rows)
-    text = f"{machine()}; float32, batch 1; {weights.nbytes / 1e6:.1f} MB of weights.\n\n{table}"
+    rows = []
+    for batch in (1, 32):
+        ways = methods(batch)
+        times = [seconds for (seconds,) in best_of([timed(run, repeats=50) for run in ways.values()], 5, 10)]
+        of = dict(zip(ways, times, strict=True))
+        for name, seconds in of.items():
+            remark = ""
+            if name == STEPPER:
+                faster, readings = of[RIVAL] / seconds, seconds / times[0]
+                met = "met" if faster >= OF_RIVAL and (batch > 1 or readings <= READINGS) else "missed"
+                remark = f"{readings:.1f} readings, {faster:.1f} times nn.RNN's speed: {met}"
+            rows.append([str(batch), name, f"{1000 * seconds:.2f}", f"{times[0] / seconds:.2f}", remark])
+    ways = characters()
+    for name, (seconds,) in zip(ways, best_of([timed(run) for run in ways.values()], 5, 5), strict=True):
+        rows.append(["1", name, f"{1000 * seconds / LENGTH:.2f}", "", f"{LENGTH / seconds:.0f} characters/s"])
+    table = markdown_table(["batch", "method", "ms", "share of reading", "remark"], rows)
+    text = (
+        f"{machine()}; float32, {LAYERS} x {UNITS}. Aims at batch 1: {READINGS:g} readings at most, and {OF_RIVAL:g} "
+        f"times the speed of nn.RNN.\n\n{table}"
+    )
     print(text)
     if arguments.record:
         record("generate", text)

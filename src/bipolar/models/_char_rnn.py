@@ -1,6 +1,6 @@
 """CharRNN: the paper's character-level language model."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast, get_args
 
 import torch
@@ -117,6 +117,18 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
                     output, state = self._of_torch(x.unsqueeze(0), state)
                 output = output.squeeze(0)
             return self.decoder(output), state
+
+    def reader(self) -> Callable[[Tensor], Tensor]:
+        if not isinstance(self.rnn, StackedRNN):
+            return super().reader()
+        stepper = self.rnn.stepper()
+
+        @torch.no_grad()
+        def read(token: Tensor) -> Tensor:
+            logits: Tensor = self.decoder(stepper(nn.functional.embedding(token, self.embedding)))
+            return logits
+
+        return read
 
     def _of_torch(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Calls a cell of torch like the stack, with the two states of an LSTM side by side in one tensor."""

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -20,6 +20,17 @@ class Writer(ABC):
     @abstractmethod
     def step(self, token: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The logits after one more character, without autograd or dropout, and the state."""
+
+    def reader(self) -> Callable[[Tensor], Tensor]:
+        """A function that takes one character after the other, of shape (1), and returns the logits after it."""
+        state: Tensor | None = None
+
+        def read(token: Tensor) -> Tensor:
+            nonlocal state
+            logits, state = self.step(token, state)
+            return logits
+
+        return read
 
     def generate(
         self,
@@ -87,13 +98,13 @@ class Writer(ABC):
         top_k: int | None,
         generator: torch.Generator | None,
     ) -> Iterator[str]:
-        device, state = self.embedding.device, None
+        device, read = self.embedding.device, self.reader()
         for symbol in prompt:
-            logits, state = self.step(torch.tensor(vocabulary.index(symbol), device=device), state)
+            logits = read(torch.tensor([vocabulary.index(symbol)], device=device))
         for _ in range(length):
-            token = _drawn(logits, temperature, top_k, generator)
+            token = _drawn(logits[0], temperature, top_k, generator)
             yield vocabulary[int(token)]
-            logits, state = self.step(token, state)
+            logits = read(token)
 
 
 def symbols_of(vocabulary: str | int) -> int:
@@ -105,12 +116,12 @@ def symbols_of(vocabulary: str | int) -> int:
 
 
 def _drawn(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:
-    """The index of a character."""
+    """The index of a character, of shape (1)."""
     if temperature == 0:
-        return logits.argmax()
+        return logits.argmax(keepdim=True)
     above = (logits - logits.max()).double() / temperature  # at most 0: cannot overflow at a low temperature
     if top_k is not None and top_k < above.numel():
         likeliest = above.topk(top_k)
         above = torch.full_like(above, -math.inf).scatter(0, likeliest.indices, likeliest.values)
     device = above.device if generator is None else generator.device
-    return torch.multinomial(above.softmax(-1).to(device), 1, generator=generator)[0].to(logits.device)
+    return torch.multinomial(above.softmax(-1).to(device), 1, generator=generator).to(logits.device)

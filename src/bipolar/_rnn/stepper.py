@@ -1,0 +1,95 @@
+"""A stack laid out for generation: one time step after the other, without autograd or dropout."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bipolar._activations.recognition import kernel_of
+from bipolar._rnn.nonlinearity import sign_of
+from bipolar._tools.restoring import evaluating
+
+if TYPE_CHECKING:
+    from bipolar._rnn.stack import StackedRNN
+
+
+class Stepper:
+    r"""The steps of a :class:`~bipolar.StackedRNN`, which :meth:`~bipolar.StackedRNN.stepper` makes.
+
+    The products of all states, :math:`W_i h_i(t-1)`, need no layer below, so that one operation computes them for all
+    layers. Signs are folded into the weights: with :math:`\hat h = S h`, a bipolar layer is the plain one,
+
+    .. math:: \hat h_i(t) = f(S U_i S \, \hat h_{i-1}(t) + S W_i S \, \hat h_i(t-1) + S b_i)
+
+    Weights are copied when it is made; later changes of the stack's are not seen.
+
+    Shape:
+        - input: (batch, input_size)
+        - output: (batch, hidden_size)
+    """
+
+    @torch.no_grad()
+    def __init__(self, rnn: "StackedRNN") -> None:
+        layers = rnn.layers()
+        self._blocks, self._skip_scale, self._activation = rnn.blocks, rnn.skip_scale, rnn.activation
+        self._input_size = rnn.input_size
+        like = layers[0][0].detach()
+        self._kernel = kernel_of(rnn.activation)
+        sign = None if self._kernel is None else sign_of(rnn.activation, rnn.hidden_size, like)
+        self._sign = like.new_ones(rnn.hidden_size) if sign is None else sign
+        # A skip around the first block adds the input, which then needs the signs, too.
+        self._of_input = self._sign if rnn.blocks.same_width else like.new_ones(rnn.input_size)
+        rows = self._sign.unsqueeze(1)
+        self._u = [rows * u * (self._sign if i else self._of_input) for i, (u, _, _) in enumerate(layers)]
+        self._w = torch.stack([(rows * w * self._sign).mT for _, w, _ in layers]).contiguous()
+        self._b = like.new_zeros(len(layers), 1, rnn.hidden_size)
+        for row, (_, _, b) in zip(self._b, layers, strict=True):
+            if b is not None:
+                row.copy_(self._sign * b)
+        self._signed: Tensor | None = None
+
+    @property
+    def state(self) -> Tensor | None:
+        """The state after the last step, (num_layers, batch, hidden_size); None before the first. It can be set."""
+        return None if self._signed is None else self._signed * self._sign
+
+    @state.setter
+    def state(self, state: Tensor | None) -> None:
+        if state is not None and (state.ndim != 3 or state[:, 0].shape != self._b[:, 0].shape):
+            shape = (len(self._u), "batch", len(self._sign))
+            raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
+        self._signed = None if state is None else state.detach() * self._sign
+
+    @torch.no_grad()
+    def __call__(self, input: Tensor) -> Tensor:
+        """The output of the next step."""
+        if input.ndim != 2 or input.size(1) != self._input_size:
+            raise ValueError(f"input: expected (batch, {self._input_size}), got shape {tuple(input.shape)}")
+        if self._signed is None:
+            self._signed = input.new_zeros(len(self._u), len(input), len(self._sign))
+        if len(input) != self._signed.size(1):
+            raise ValueError(
+                f"input: expected a batch of {self._signed.size(1)} as in the step before, got {len(input)}; "
+                "set state to None to begin anew"
+            )
+        states = torch.baddbmm(self._b, self._signed, self._w)
+        x = block_input = input * self._of_input
+        if len(x) == 1:  # matrix times vector is faster
+            x = block_input = x[0]
+            rows = states.squeeze(1).unbind(0)
+        else:
+            rows = states.unbind(0)
+        for i, (u, row) in enumerate(zip(self._u, rows, strict=True)):
+            if self._blocks.starts(i):
+                block_input = x
+            x = self._activated_(row.addmv_(u, x) if row.ndim == 1 else row.addmm_(x, u.mT))
+            if self._blocks.has_skip(i):
+                x.add_(block_input, alpha=self._skip_scale)
+        self._signed = states
+        return states[-1] * self._sign
+
+    def _activated_(self, z: Tensor) -> Tensor:
+        if self._kernel is not None:
+            return self._kernel.forward_(z)
+        with evaluating(self._activation):
+            return z.copy_(self._activation(z.view(-1, z.size(-1))).view_as(z))
