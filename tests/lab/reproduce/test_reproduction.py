@@ -57,6 +57,33 @@ def test_a_finished_run_is_shared_and_not_run_again(tmp_path: Path, monkeypatch:
     assert reproduce(tiny("another"), tmp_path)["results"] == first["results"]
 
 
+def test_a_run_that_ends_while_the_record_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process ends it between any two questions."""
+    item, ran = tiny(), trials.Trial.ran
+    whole = reproduce(item, tmp_path)
+    complete = set()
+    for moment in range(8):
+        asked = 0
+
+        def late(trial: trials.Trial, moment: int = moment) -> Any:
+            nonlocal asked
+            if "belu" in trial.directory.name:
+                asked += 1
+                if asked <= moment:
+                    return False
+            return ran.fget(trial)
+
+        (tmp_path / "tiny.json").unlink()
+        monkeypatch.setattr(trials.Trial, "ran", property(late))
+        Reproduction([item], "quick", tmp_path).record(item)
+        record = json.loads((tmp_path / "tiny.json").read_text())
+        complete.add(record["complete"])
+        assert record["runs"].keys() == ({"relu", "belu"} if record["complete"] else {"relu"})
+        assert all(whole["results"][name] == value for name, value in record["results"].items())
+        assert record["results"].keys() == record["runs"].keys()
+    assert complete == {True, False}
+
+
 def test_a_computation_is_done_once_and_again_if_it_was_not_finished(tmp_path: Path) -> None:
     calls = []
 
