@@ -1,0 +1,147 @@
+"""A study: the search for a recipe of deep recurrent networks, on small ones, and the way to wider ones.
+
+The paper trains 36 x 256 for some 80 hours of two cores. A recipe that does it in a few is found on 36 x 64, in minutes
+for each trial. The rate then goes to wider networks by a rule, which 36 x 128 checks: it is inverse to the width.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper import rates36
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.points import draw_points
+from bipolar.lab.reproduce.rules import BPC, decided_if
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.training.text import TextConfig
+from bipolar.lab.training.update import Update
+
+#: Peak rates of Adam at the width of the search, and of Muon.
+ADAM, MUON = (2e-3, 4e-3, 8e-3, 1.6e-2), (0.01, 0.02, 0.04)
+#: The rate of the trials that change something else.
+BEST = 8e-3
+#: The wider networks have as many times the units, and these rates relative to the ones of the search.
+WIDER, SHARES = 2, (1.0, 0.5, 0.25)
+COLORS = {"Adam": "#1f77b4", "Muon": "#d95f02", "wider": "#7570b3"}
+PAPER = "the paper's recipe"
+
+
+def _changes() -> dict[str, dict[str, Any]]:
+    """Changes to the recipe at its best rate, one at a time."""
+    fast = Update(recipe="fast", optimizer="adam")
+    return {
+        "decay along a cosine": {"update": replace(fast, decay="cosine")},
+        "decay at the end (cooldown)": {"update": replace(fast, decay="cooldown")},
+        "no warm-up": {"update": replace(fast, warm_up=0.0)},
+        "no clipping to speak of": {"update": replace(fast, clip=1e3)},
+        "half the batch": {"batch_size": 64},
+        "twice the window": {"window": 100, "batch_size": 64},
+    }
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    config = rates36.base(scale)
+    found = {PAPER: replace(config, update=Update(), lr=4e-4)}
+    found |= {f"Adam {rate:g}": replace(config, lr=rate) for rate in ADAM}
+    muon = replace(config, update=replace(config.update, optimizer="muon"))
+    found |= {f"Muon {rate:g}": replace(muon, lr=rate) for rate in MUON}
+    found |= {f"Adam {BEST:g}, {name}": replace(config, lr=BEST, **change) for name, change in _changes().items()}
+    wide = replace(config, model=replace(config.model, hidden_size=WIDER * config.model.hidden_size))
+    found |= {f"{_wider(share)} {share * BEST:g}": replace(wide, lr=share * BEST) for share in SHARES}
+    return found if scale != "quick" else {name: found[name] for name in (PAPER, f"Adam {BEST:g}")}
+
+
+def _wider(share: float) -> str:
+    return f"wider, {share:g} of the best rate:"
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {
+        name: {
+            "valid_bpc": outcome.result["best_valid_bpc"] if outcome.converged else DNC,
+            "characters": outcome.result["step"] * outcome.config["batch_size"] * outcome.config["window"] / 1e6,
+            "seconds": outcome.result.get("seconds"),
+        }
+        for name, outcome in outcomes.items()
+    }
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    def look(name: str) -> tuple[str, str]:
+        kind = next((kind for kind in COLORS if name.startswith(kind)), "Adam")
+        return COLORS[kind], f"{seeds[0][name]['characters']:.1f} million characters"
+
+    return draw_points(seeds, "valid_bpc", look, xlabel="validation BPC")
+
+
+def _at(e: Evidence, start: str) -> dict[str, Any]:
+    return {name: e.entry("recipe36", name, "valid_bpc") for name in e.seeds("recipe36")[0] if name.startswith(start)}
+
+
+def _by_width(e: Evidence) -> Verdict:
+    """The rule of the width holds where the rate it gives is not behind the rates beside it."""
+    margin = BPC.at(e.scale("recipe36"))
+    ruled = next(iter(_at(e, _wider(1 / WIDER)).values()))
+    others = {name: entry for share in SHARES if share != 1 / WIDER for name, entry in _at(e, _wider(share)).items()}
+    orders = [compare(ruled, entry, margin) for entry in others.values()]
+    reason = f"validation BPC of the wider network: {ruled.text()} by the rule; " + ", ".join(
+        f"{name} {entry.text()}" for name, entry in others.items()
+    )
+    return decided_if(all(order in ("below", "equal") for order in orders), reason, *orders)
+
+
+def _faster(e: Evidence) -> Verdict:
+    ours, paper = e.entry("recipe36", f"Adam {BEST:g}", "valid_bpc"), e.entry("recipe36", PAPER, "valid_bpc")
+    order = compare(ours, paper, BPC.at(e.scale("recipe36")))
+    reason = f"validation BPC after as many steps: {ours.text()} by the fast recipe, {paper.text()} by the paper's"
+    return decided_if(order == "below", reason, order)
+
+
+CLAIMS = [
+    Claim(
+        "fast recipe",
+        "The fast recipe reaches a lower error than the paper's in as many steps.",
+        where=OURS,
+        items=("recipe36",),
+        rule=f"the validation error at the rate of {BEST:g} is below that of the paper's recipe; margin: {BPC}",
+        decide=_faster,
+    ),
+    Claim(
+        "rate by width",
+        "The best rate of Adam is inverse to the width: it carries over to wider networks.",
+        where=OURS,
+        items=("recipe36",),
+        rule=(
+            f"at twice the width, half the best rate is not behind the whole rate and a quarter of it; margin: {BPC}"
+        ),
+        decide=_by_width,
+    ),
+]
+
+ITEM = Training(
+    name="recipe36",
+    title="The search for a recipe of 36 layers: validation BPC",
+    about=(
+        "36 layers of BELU, by Adam and by Muon at several peak rates, and by Adam with one setting changed. By the "
+        "fast recipe the rate rises over the first tenth of the run and falls to zero along a line; the norm of the "
+        "gradient is clipped at 1. All runs take as many steps; those with half the batch see half the characters, "
+        "unless the window is twice as long."
+    ),
+    claims=CLAIMS,
+    published={},
+    runs=runs,
+    collect=collect,
+    draw=draw,
+    tables=lambda seeds: [
+        flat_table(
+            "By recipe",
+            seeds,
+            {"valid_bpc": "validation BPC", "characters": "million characters", "seconds": "seconds"},
+        )
+    ],
+)
