@@ -16,8 +16,8 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 
 BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
-#: The best of ``normfree`` on each side, its rate, and gains if there are any. With the first seed batch norm got better
-#: from 0.05 up to 0.4.
+#: The best of ``normfree`` on each side, its rate, and whether it learns gains. With the first seed batch norm got
+#: better from 0.05 up to 0.4.
 KINDS: dict[str, tuple[str, float, bool]] = {
     **{f"{BATCH_NORM}, rate {lr:g}": (f"{BATCH_NORM}, ELU, Muon", lr, False) for lr in (0.1, 0.4)},
     f"{NONE}, pinned": (f"{NONE}, BELU, Muon, pinned", 0.05, False),
