@@ -46,7 +46,7 @@ class Sequences:
         self.padding: Tensor | None = None
         if self.lengths is not None and _may_be_padded(self.lengths, steps):
             self.ends = self.lengths.to(x.device, torch.int64) - 1
-            self.padding = steps_beyond(self.ends, steps)
+            self.padding = _steps_beyond(self.ends, steps)
             self.reset = self.padding if self.reset is None else self.reset | self.padding
             x = x.masked_fill(self.padding.unsqueeze(2), 0)
         #: (time, batch, input_size)
@@ -84,17 +84,20 @@ class Sequences:
         if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
             kind = reset.dtype if isinstance(reset, Tensor) else type(reset).__name__
             raise TypeError(f"reset: expected a tensor of truth values (torch.bool), got {kind}")
-        name, shape = ("batch, time", (batch, steps)) if self.batch_first else ("time, batch", (steps, batch))
-        name, shape = (name, shape) if self.batched else ("time,", (steps,))
-        if tuple(reset.shape) != shape:
-            raise ValueError(f"reset: expected ({name}) = {shape}, got shape {tuple(reset.shape)}")
+        name, shape = "time, batch", torch.Size((steps, batch))
+        if not self.batched:
+            name, shape = "time,", shape[:1]
+        elif self.batch_first:
+            name, shape = "batch, time", shape[::-1]
+        if reset.shape != shape:
+            raise ValueError(f"reset: expected ({name}) = {tuple(shape)}, got shape {tuple(reset.shape)}")
         reset = reset.to(device)
         if not self.batched:
             return reset.unsqueeze(1)
         return _in_order(reset.mT if self.batch_first else reset, self.order)
 
 
-def steps_beyond(ends: Tensor, steps: int) -> Tensor:
+def _steps_beyond(ends: Tensor, steps: int) -> Tensor:
     """The mask (time, batch) of the time steps beyond the last one of each sequence."""
     return torch.arange(steps, device=ends.device).unsqueeze(1) > ends
 
