@@ -9,13 +9,14 @@ FAST = ["relu", "brelu", "elu", "belu", "leaky_relu", "bleaky_relu", "selu", "bs
 NOISE = {"dropout": 0.3, "recurrent_dropout": 0.2, "block_dropout": 0.4}
 
 
+def waving(tensor: Tensor) -> Tensor:
+    """A sum with another factor for every value."""
+    return (tensor * torch.arange(tensor.numel(), dtype=tensor.dtype).cos().view_as(tensor)).sum()
+
+
 def results(rnn: bipolar.StackedRNN, x: Tensor, state: Tensor | None, weights: tuple[float, float]) -> list[Tensor]:
     """Output, state, and the gradients of a loss on both, by every input and parameter that needs one."""
     output, last = rnn(x, state, generator=torch.Generator().manual_seed(1))
-
-    def waving(tensor: Tensor) -> Tensor:
-        return (tensor * torch.arange(tensor.numel(), dtype=tensor.dtype).cos().view_as(tensor)).sum()
-
     loss = weights[0] * waving(output) + weights[1] * waving(last)
     inputs = [x, *([] if state is None else [state]), *(p for p in rnn.parameters() if p.requires_grad)]
     gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)

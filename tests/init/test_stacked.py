@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import bipolar
 
@@ -132,6 +133,32 @@ def test_lsuv_does_it_for_a_model_that_contains_a_stack() -> None:
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-4, atol=0)
     model.rnn.weight_hh_l1.requires_grad_(False)
     assert bipolar.lsuv_(model, torch.randn(32, 6, 5))["rnn"].note == "frozen"
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_lsuv_does_not_count_padding(batch_first: bool) -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = bipolar.StackedRNN(8, 8, 4, batch_first=batch_first)
+
+        def forward(self, x: Tensor | PackedSequence, lengths: Tensor | None = None) -> Tensor:
+            state: Tensor = self.rnn(x, lengths=lengths)[1]
+            return state
+
+    def weights_after(batch: Any) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = Padded()
+        bipolar.lsuv_(model, batch, generator=torch.Generator().manual_seed(1))
+        return [parameter.detach() for parameter in model.parameters()]
+
+    x, lengths = torch.randn(20, 4, 8), torch.tensor([3, 20, 7, 1])
+    inside = torch.arange(20)[:, None] < lengths
+    padded = x.masked_fill(~inside[:, :, None], 100.0)
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    torch.testing.assert_close(weights_after((packed,)), weights_after((packed.data,)))
+    layout = padded.transpose(0, 1) if batch_first else padded
+    torch.testing.assert_close(weights_after((layout, lengths)), weights_after((x[inside],)))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
 from bipolar._activations.patterns import PATTERNS, Pattern
@@ -161,6 +162,10 @@ def test_a_stack_on_its_own(input_size: int) -> None:
     for given_state in (None, state):
         for found, expected in zip(plain(x, given_state), rnn(x, given_state), strict=True):
             assert torch.equal(found, expected)
+    packed = pack_padded_sequence(x, torch.tensor([2, 5, 3]), enforce_sorted=False)
+    for sequences, options in ((packed, {}), (x, {"lengths": [2, 5, 3], "reset": torch.rand(5, 3) < 0.5})):
+        found, expected = (model(sequences, state, **options) for model in (plain, rnn))
+        torch.testing.assert_close(found, expected)
     back = bipolar.unfold(bipolar.fold(rnn).rnn)
     assert isinstance(back.rnn.activation, bipolar.BReLU)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import bipolar
 from bipolar._symmetry.recording import Recording
@@ -22,6 +23,33 @@ def test_states_of_a_stack() -> None:
     assert assert_folds(learned, x).holds
     carried = Recurrent(lambda n, x, h: (n.out(n.rnn(n.up(x), h)[0]), n.rnn(n.up(x), h)[1]))
     assert "flipped signs" in bipolar.symmetry(carried, (x, state)).summary()
+
+
+def packing(network: Recurrent, x: Tensor, lengths: Tensor, value: float) -> Tensor:
+    packed = pack_padded_sequence(network.up(x), lengths, enforce_sorted=False)
+    out: Tensor = network.out(pad_packed_sequence(network.rnn(packed)[0], padding_value=value)[0])
+    return out
+
+
+def test_lengths_resets_and_packing() -> None:
+    x, other = torch.randn(5, 3, 4), torch.randn(5, 3, 4)
+    lengths, others = torch.tensor([2, 5, 3]), torch.tensor([5, 1, 4])
+    reset = torch.arange(15).view(5, 3) % 4 == 0
+    padded = Recurrent(lambda n, x, lengths: n.out(n.rnn(n.up(x), lengths=lengths)[1]))
+    assert assert_folds(padded, (x, lengths), (other, others)).holds
+    episodes = Recurrent(lambda n, x, reset: n.out(n.rnn(n.up(x), reset=reset)[0]))
+    assert assert_folds(episodes, (x, reset), (other, ~reset)).holds
+    packed = Recurrent(lambda n, x, lengths: packing(n, x, lengths, 0.0))
+    assert assert_folds(packed, (x, lengths), (other, others)).holds
+    filled = Recurrent(lambda n, x, lengths: packing(n, x, lengths, 1.0))  # a value that does not flip
+    assert not assert_folds(filled, (x, lengths), (other, others)).holds
+
+    def decide(network: Recurrent, x: Tensor) -> Tensor:
+        below = network.up(x)
+        out: Tensor = network.out(network.rnn(below, reset=below[..., 0] > 0)[0])
+        return out
+
+    assert_folds(Recurrent(decide), x, other)
 
 
 class Between(nn.Module):

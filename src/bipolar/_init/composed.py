@@ -12,6 +12,7 @@ from bipolar._init.settings import Settings, scaled
 from bipolar._init.single import input_of
 from bipolar._init.solver import Scaling
 from bipolar._init.stacked import StackScaler
+from bipolar._rnn.sequences import Sequences
 from bipolar._rnn.stack import StackedRNN
 
 
@@ -25,12 +26,22 @@ def scale_composed(
     elif isinstance(layer, recurrent.RECURRENT_LAYERS):
         yield from _scale_recurrent(settings, name, layer, given)
     elif isinstance(layer, StackedRNN):
-        if not isinstance(given, Tensor) or given.ndim == 0 or given.size(-1) != layer.input_size:
+        samples = _samples(layer, given, kwargs.get("lengths"))
+        if samples is None:
             return  # the layer itself will refuse this input and say why
-        samples = given.reshape(-1, layer.input_size)
         yield from StackScaler(
             layer, f"{name}.", settings.meter, settings.weights, settings.tol, settings.max_iter
         ).run(samples)
+
+
+def _samples(rnn: StackedRNN, input: Any, lengths: Any) -> Tensor | None:
+    """The rows (samples, input_size) of the input of a stack, without padding; None if it is no input for it."""
+    try:
+        sequences = Sequences(input, lengths, None, rnn.input_size, rnn.batch_first)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    x = sequences.input
+    return x.flatten(0, 1) if sequences.padding is None else x[~sequences.padding]
 
 
 def scale_output_projection(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bipolar._probe.lyapunov import EDGE, describe
 from bipolar._probe.trends import gradient_trend, signal_trend
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ SATURATED_SHARE = 0.9
 
 
 def diagnose(layers: "list[Layer]") -> list[str]:
-    """Sentences on values that are not finite, trends of variance and gradient, dead units and saturation."""
+    """Sentences on values that are not finite, trends of variance and gradient, dead units, saturation and chaos."""
     for layer in layers:
         if not math.isfinite(layer.second_moment):
             return [f"the output of {layer.name!r} has NaN or infinity in it; what follows it cannot be judged"]
@@ -38,6 +39,7 @@ def diagnose(layers: "list[Layer]") -> list[str]:
         *_dead_units(layers),
         *_saturation(layers),
         *_large_means(layers),
+        *(describe(x.name, x.lyapunov) for x in layers if x.lyapunov is not None and x.lyapunov > EDGE),
     ]
 
 

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import is_elementwise
 from bipolar._probe.edges import Edges
+from bipolar._probe.lyapunov import describe, lyapunov
 from bipolar._probe.norms import has_unset_statistics, is_norm
+from bipolar._rnn import StackedRNN
 from bipolar._tools.batches import check_fits, is_loader
 from bipolar._tools.calling import call, unwrapped
 from bipolar._tools.nested import tensors_in
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 SMALL_SLOPE = 0.05
 
 #: Layers that count as one, whatever modules they contain.
-WHOLE = (ChannelActivation, nn.RNNBase, nn.MultiheadAttention)
+WHOLE = (ChannelActivation, StackedRNN, nn.RNNBase, nn.MultiheadAttention)
 
-FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
+FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, StackedRNN, nn.RNNBase, nn.MultiheadAttention)
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Layer:
     gradient: float | None = None
     #: norm of the weights' gradient over that of the weights: times the learning rate, how far a step of SGD moves them
     update_ratio: float | None = None
+    #: largest Lyapunov exponent of a recurrent layer's state, per time step: above 0 small differences in it grow
+    lyapunov: float | None = None
     #: number of values that each unit gave, over samples and positions
     values: int = 0
     #: whether it has weights
@@ -82,7 +86,10 @@ class Probe(NamedRows[Layer]):
 
     def table(self) -> str:
         """One line for each layer."""
-        names = [f.name for f in fields(Layer) if f.name not in ("values", "weighted", "norm", "unset", "fed_by")]
+        left_out = {"values", "weighted", "norm", "unset", "fed_by"}
+        if all(layer.lyapunov is None for layer in self.layers):
+            left_out.add("lyapunov")
+        names = [f.name for f in fields(Layer) if f.name not in left_out]
         return text_table(names, [[getattr(layer, name) for name in names] for layer in self.layers])
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,6 +101,10 @@ class Probe(NamedRows[Layer]):
         from bipolar._probe.diagnosis import diagnose
 
         return diagnose(self.layers)
+
+    def recurrence(self) -> list[str]:
+        """A sentence on each recurrent layer: whether its state contracts, is at the edge or chaotic, and how fast."""
+        return [describe(layer.name, layer.lyapunov) for layer in self.layers if layer.lyapunov is not None]
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Draws signal and gradient against depth; writes the figure to ``path`` (.png, .svg, .pdf) if it is given."""
@@ -119,6 +130,12 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
     values at which an activation passes less than 5 % of a gradient; ``gradient``, the root mean square of the gradient
     of the loss on the output; and ``update_ratio``, the norm of the weights' gradient over that of the weights.
 
+    The row of a recurrent layer, :class:`~bipolar.StackedRNN` or torch's RNN, LSTM or GRU, also has ``lyapunov``, the
+    largest Lyapunov exponent of its state along the sequences of the batch, per time step and without dropout: a small
+    difference in the state has grown by a factor of exp(lyapunov t) after t steps. Below 0 the layer contracts and
+    forgets, above 0 it is chaotic; ``recurrence()`` says it in a sentence. It takes a step in forward mode for each
+    time step. A bidirectional layer has none.
+
     ``fed_by`` names the layers whose outputs reach a layer with no other layer between; the probe follows them through
     torch functions. ``warnings()`` compares layers along these edges: signal and gradient of a layer with those of the
     layer that feeds it most, not with those of another branch. A norm layer begins a new path.
@@ -136,6 +153,10 @@ def probe(model: nn.Module, batch: Any, loss: Callable[[Any], Tensor] | None = N
         ['0', '1', '2']
         >>> p.warnings()
         []
+
+        >>> p = bipolar.probe(nn.LSTM(64, 64), torch.randn(50, 8, 64))
+        >>> p.recurrence()[0].split(":")[0], p["LSTM"].lyapunov < 0
+        ("'LSTM' contracts", True)
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
@@ -202,6 +223,7 @@ class _Recorder:
             weighted=any(parameter.ndim > 1 for parameter in module.parameters()),
             norm=is_norm(module, args, kwargs, tensor),
             unset=has_unset_statistics(module),
+            lyapunov=lyapunov(module, args, kwargs),
             fed_by=tuple(self.layers[i].name for i in sorted(self.feeders.pop(module, ()))),
             **_statistics(tensor.detach(), self._unit_dim(module, tensor)),
         )

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from bipolar._activations.patterns import Pattern
 from bipolar._rewrite.functional_calls import Replacement, replace_calls_
@@ -143,9 +144,18 @@ class SignedRNN(nn.Module):
         self.register_buffer("input_sign", input_sign)
         self.register_buffer("sign", sign)
 
-    def forward(self, input: Tensor, state: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
-        output, last = self.rnn(input * self.input_sign, None if state is None else state * self.sign, **options)
-        return output * self.sign, last * self.sign
+    def forward(
+        self, input: Tensor | PackedSequence, state: Tensor | None = None, **options: Any
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        state = None if state is None else state * self.sign
+        output, last = self.rnn(_flipped(input, self.input_sign), state, **options)
+        return _flipped(output, self.sign), last * self.sign
+
+
+def _flipped(sequences: Tensor | PackedSequence, sign: Tensor) -> Tensor | PackedSequence:
+    if isinstance(sequences, PackedSequence):
+        return PackedSequence(sequences.data * sign, *sequences[1:])
+    return sequences * sign
 
 
 class _BetweenLinear(nn.Module):

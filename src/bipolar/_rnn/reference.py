@@ -11,12 +11,16 @@ from bipolar._rnn.stack_pass import StackPass
 def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """The outputs (time, batch, hidden_size) and the last states (num_layers, batch, hidden_size).
 
+    Outputs beyond the end of a sequence are computed, and mean nothing: time runs forward, so nothing depends on them.
     The activation ``f`` acts on (batch, hidden_size).
     """
-    xs, state, weights, blocks, skip_scale, noise = task
+    xs, state, weights, blocks, skip_scale, noise, reset, ends = task
     h = list(state.unbind(0))
+    last = h.copy()
     outputs = []
     for t in range(len(xs)):
+        if reset is not None:
+            h = [past.masked_fill(reset[t].unsqueeze(1), 0) for past in h]
         x = block_input = xs[t]
         for i, (u, w, b) in enumerate(weights):
             if blocks.starts(i):
@@ -29,6 +33,9 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
                 h[i] = h[i] + skip_scale * block_input
             x = h[i] if noise.output is None else h[i] * noise.output_at(i, t, len(weights), len(xs)) * noise.scale
         outputs.append(x)
+        if ends is not None:
+            here = (ends == t).unsqueeze(1)
+            last = [torch.where(here, now, before) for now, before in zip(h, last, strict=True)]
     if noise.dropped is not None:  # a layer that was always dropped has a gradient, too: zero
         outputs[-1] = outputs[-1] + 0 * sum(p.sum() for layer in weights for p in layer if p is not None)
-    return torch.stack(outputs), torch.stack(h)
+    return torch.stack(outputs), torch.stack(h if ends is None else last)

@@ -18,7 +18,7 @@ from bipolar._rnn.stack_pass import StackPass
 def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor, Tensor]:
     """:func:`bipolar._rnn.reference.run` for the activation S f(S x), with f as ``kernel`` and the diagonal of S as
     ``sign`` (None for a plain activation)."""
-    x, state, weights, blocks, skip_scale, noise = task
+    x, state, weights, blocks, skip_scale, noise, reset, ends = task
     steps = len(x)
     block_input = x if sign is None or not blocks.same_width else x * sign
     state = state if sign is None else state * sign
@@ -35,8 +35,9 @@ def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor
             dropped = dropped if bool(dropped.any()) else None
         skip = block_input if blocks.has_skip(i) else None
         mask = None if noise.recurrent is None else noise.recurrent[i]
-        h = apply(_LayerScan, x, state[i], u, w, b, skip, skip_scale, mask, dropped, kernel)
-        states.append(h[-1].clone())  # a view would keep all states of the layer
+        h = apply(_LayerScan, x, state[i], u, w, b, skip, skip_scale, mask, dropped, reset, kernel)
+        # a copy: a view would keep all states of the layer
+        states.append(h[-1].clone() if ends is None else h[ends, torch.arange(len(ends), device=ends.device)])
         x = h
         if noise.output is not None:
             masks = [noise.output_at(i, t, len(weights), steps) for t in range(steps)]
@@ -62,13 +63,17 @@ class _LayerScan(torch.autograd.Function):
         alpha: float,
         mask: Tensor | None,
         dropped: Tensor | None,
+        reset: Tensor | None,
         kernel: Kernel,
     ) -> Tensor:
         a = torch.nn.functional.linear(x, u, b)
         h = a if skip is None else torch.empty_like(a)
         drops = [False] * len(x) if dropped is None else dropped.tolist()
+        resets = [False] * len(x) if reset is None else reset.any(1).tolist()
         past = h0
         for t, (before_skip, now) in enumerate(zip(a.unbind(0), h.unbind(0), strict=True)):
+            if reset is not None and resets[t]:
+                past = past.masked_fill(reset[t].unsqueeze(1), 0)
             if drops[t]:
                 now.copy_(past)
             else:
@@ -77,14 +82,14 @@ class _LayerScan(torch.autograd.Function):
                 if skip is not None:
                     torch.add(before_skip, skip[t], alpha=alpha, out=now)
             past = now
-        ctx.save_for_backward(x, h0, u, w, mask, h, None if skip is None else a)
-        ctx.kernel, ctx.drops, ctx.has_bias, ctx.alpha = kernel, drops, b is not None, alpha
+        ctx.save_for_backward(x, h0, u, w, mask, reset, h, None if skip is None else a)
+        ctx.kernel, ctx.drops, ctx.resets, ctx.has_bias, ctx.alpha = kernel, drops, resets, b is not None, alpha
         return h
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_unsupported_backward(grad)
-        x, h0, u, w, mask, h, before_skip = ctx.saved_tensors
+        x, h0, u, w, mask, reset, h, before_skip = ctx.saved_tensors
         time, batch, units = h.shape
         dz = (h if before_skip is None else before_skip).clone()
         skip = None if before_skip is None else torch.empty_like(h)
@@ -95,17 +100,23 @@ class _LayerScan(torch.autograd.Function):
                 dz[t].zero_()
                 if skip is not None:
                     skip[t].zero_()
-                continue
-            if skip is not None:
-                torch.mul(back, ctx.alpha, out=skip[t])
-            ctx.kernel.backward_(back, dz[t], True)
-            torch.mm(dz[t], w, out=back)
-            if mask is not None:
-                back *= mask
+            else:
+                if skip is not None:
+                    torch.mul(back, ctx.alpha, out=skip[t])
+                ctx.kernel.backward_(back, dz[t], True)
+                torch.mm(dz[t], w, out=back)
+                if mask is not None:
+                    back *= mask
+            if ctx.resets[t]:
+                back.masked_fill_(reset[t].unsqueeze(1), 0)
         flat, need = dz.view(-1, units), ctx.needs_input_grad
         grad_w = None
         if need[3]:
-            past, first = (h[:-1], h0) if mask is None else (h[:-1] * mask, h0 * mask)
+            past, first = h[:-1], h0
+            if reset is not None:
+                first, past = first.masked_fill(reset[0].unsqueeze(1), 0), past.masked_fill(reset[1:].unsqueeze(2), 0)
+            if mask is not None:
+                first, past = first * mask, past * mask
             grad_w = torch.addmm(dz[0].mT @ first, dz[1:].view(-1, units).mT, past.reshape(-1, units))
         return (
             (flat @ u).view_as(x) if need[0] else None,
@@ -114,6 +125,7 @@ class _LayerScan(torch.autograd.Function):
             grad_w,
             flat.sum(0) if ctx.has_bias and need[4] else None,
             skip,
+            None,
             None,
             None,
             None,

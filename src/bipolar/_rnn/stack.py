@@ -1,7 +1,7 @@
 """StackedRNN: many layers of vanilla RNN, with skip connections and three kinds of dropout."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast, get_args
 
 import torch
@@ -15,9 +15,10 @@ from bipolar._rnn import backends
 from bipolar._rnn.autocast import under_autocast, without_autocast
 from bipolar._rnn.backends import Backend
 from bipolar._rnn.blocks import Blocks
-from bipolar._rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out
+from bipolar._rnn.noise import SILENCE, Dice, draw_noise, dropped_out
 from bipolar._rnn.nonlinearity import make_activation
 from bipolar._rnn.one_step import one_step
+from bipolar._rnn.sequences import Sequences
 from bipolar._rnn.stack_pass import LayerWeights, StackPass
 from bipolar._rnn.stepper import Stepper
 from bipolar._rnn.torch_rnn import as_torch_rnn, merge_biases
@@ -44,7 +45,8 @@ class StackedRNN(nn.Module):
 
     - ``dropout`` acts on the stack's input and on every layer's output, the last included, with a fresh mask at each
       time step. What a skip carries, and what passes by a dropped block, is the dropped-out value.
-    - ``recurrent_dropout`` is rnnDrop: one mask for each layer and sequence, on :math:`h_i(t-1)`.
+    - ``recurrent_dropout`` is rnnDrop: one mask for each layer and sequence, on :math:`h_i(t-1)`; episodes within a
+      sequence share it.
     - ``block_dropout`` drops blocks, at each time step by one draw for the whole mini-batch. A dropped block of layers
       i - k + 1, ..., i is the identity, both ways: what it hands on is what it was given, :math:`x_{i+1}(t) =
       x_{i-k+1}(t)`, and its states stay, :math:`h_j(t) = h_j(t-1)`. Nothing is rescaled at test time.
@@ -78,15 +80,25 @@ class StackedRNN(nn.Module):
             second derivatives; or ``"auto"``, what fits: a fast one where the derivative of f follows from its output.
             Default: ``"auto"``
 
+        bidirectional: ``True`` is refused, with the reason below. Default: ``False``
+
     Inputs: input, state
-        - **input**: (time, batch, input_size), or (batch, time, input_size) with ``batch_first``, or (time, input_size)
+        - **input**: (time, batch, input_size), or (batch, time, input_size) with ``batch_first``, or (time,
+          input_size); or a ``PackedSequence``, as ``nn.RNN`` takes it
         - **state**: (num_layers, batch, hidden_size), or (num_layers, hidden_size) where the input has no batch.
           Default: zeros
+        - **lengths**, by keyword: the number of time steps of each sequence in a padded batch, (batch), in any order.
+          Padding may hold anything. Default: all time steps of the input
+        - **reset**, by keyword: truth values, (time, batch), or (batch, time) with ``batch_first``, or (time). Where
+          one is true, the states of all layers are set to zero *before* that time step, h(t-1) = 0: an episode begins
+          there, and its outputs are those that it has alone. Default: never
         - **generator**, by keyword: where the random numbers of dropout come from
 
     Outputs: output, state
-        - **output**: the output of the last layer at each time step, in the layout of the input
-        - **state**: the state of each layer after the last time step
+        - **output**: the output of the last layer at each time step, in the layout of the input: zeros beyond the
+          ``lengths``, and packed like the input where that is packed
+        - **state**: the state of each layer after the last time step; that of each sequence's own with ``lengths``, or
+          where the input is packed
 
     Attributes:
         weight_ih_l[i]: :math:`U_i`, of shape (hidden_size, input_size) for i = 0, else (hidden_size, hidden_size)
@@ -99,6 +111,43 @@ class StackedRNN(nn.Module):
         >>> output, state = rnn(torch.randn(50, 4, 16))
         >>> output.shape, state.shape
         (torch.Size([50, 4, 32]), torch.Size([8, 4, 32]))
+
+        Sequences of 50, 20, 30 and 1 steps, the rest being padding:
+
+        >>> lengths = torch.tensor([50, 20, 30, 1])
+        >>> padded = torch.randn(50, 4, 16)
+        >>> output, state = rnn(padded, lengths=lengths)
+        >>> alone, own_state = rnn(padded[:20, 1])
+        >>> torch.allclose(output[:20, 1], alone, atol=1e-5), torch.allclose(state[:, 1], own_state, atol=1e-5)
+        (True, True)
+
+        The same, packed:
+
+        >>> packed = nn.utils.rnn.pack_padded_sequence(padded, lengths, enforce_sorted=False)
+        >>> nn.utils.rnn.pad_packed_sequence(rnn(packed)[0])[0].shape
+        torch.Size([50, 4, 32])
+
+        Two episodes in the first sequence, the second of which begins with step 10:
+
+        >>> reset = torch.zeros(50, 4, dtype=torch.bool)
+        >>> reset[10, 0] = True
+        >>> output, state = rnn(padded, reset=reset)
+        >>> torch.allclose(output[10:, 0], rnn(padded[10:, 0])[0], atol=1e-5)
+        True
+
+    There is no ``bidirectional=True``. Between the layers of a bidirectional ``nn.RNN`` both directions are
+    concatenated, so no layer can begin before the one below has read the whole sequence: the stack would not be
+    causal, with no diagonals to compute along, no :meth:`step` and no state to carry on, and a skip would have to join
+    the two directions. Two stacks, of which one reads backward, and ``torch.cat`` join them at the top instead::
+
+        >>> forward, backward = (bipolar.StackedRNN(16, 32, num_layers=8) for _ in range(2))
+        >>> time = torch.arange(50).unsqueeze(1)
+        >>> back = torch.where(time < lengths, lengths - 1 - time, time)  # from the end of each; padding stays
+        >>> reverse = lambda sequences: sequences[back, torch.arange(4)]
+        >>> there = forward(padded, lengths=lengths)[0]
+        >>> and_back = reverse(backward(reverse(padded), lengths=lengths)[0])
+        >>> torch.cat((there, and_back), dim=-1).shape
+        torch.Size([50, 4, 64])
     """
 
     def __init__(
@@ -119,6 +168,7 @@ class StackedRNN(nn.Module):
         pattern: Pattern = "alternate",
         recompute: bool = False,
         backend: Backend = "auto",
+        bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -144,6 +194,11 @@ class StackedRNN(nn.Module):
             raise ValueError(f"gamma: expected a share in [0, 1], got {gamma}")
         if backend not in get_args(Backend):
             raise ValueError(f"backend: expected one of {', '.join(map(repr, get_args(Backend)))}, got {backend!r}")
+        if bidirectional:
+            raise ValueError(
+                "bidirectional: a StackedRNN reads forward only; use two, one on the reversed input, and torch.cat of "
+                "their outputs, as in the example of its docstring"
+            )
         check_pattern(pattern)
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -202,24 +257,17 @@ class StackedRNN(nn.Module):
         ]
 
     def forward(
-        self, input: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
-        if isinstance(input, PackedSequence):
-            raise TypeError(
-                "input: a PackedSequence is not supported; pad the sequences and mask what follows their ends"
-            )
-        if input.ndim not in (2, 3) or input.size(-1) != self.input_size:
-            order = "batch, time" if self.batch_first else "time, batch"
-            raise ValueError(
-                f"input: expected ({order}, {self.input_size}) or (time, {self.input_size}), "
-                f"got shape {tuple(input.shape)}"
-            )
-        batched = input.ndim == 3
-        x, state, weights = under_autocast(input, state, self.layers())
-        x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
-        if not x.size(0):
-            raise ValueError(f"input: expected at least one time step, got shape {tuple(input.shape)}")
-        h = self._initial_state(x, state, batched)
+        self,
+        input: Tensor | PackedSequence,
+        state: Tensor | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        given = Sequences(input, lengths, reset, self.input_size, self.batch_first)
+        x, state, weights = under_autocast(given.input, state, self.layers())
+        h = given.ordered(self._initial_state(x, state, given.batched))
         noise = SILENCE
         if self.training:
             dice = Dice(generator, x.device)
@@ -235,14 +283,12 @@ class StackedRNN(nn.Module):
                 block_dropout=self.block_dropout,
             )
         with without_autocast(x):
-            output, h = self._run(x, h, weights, noise)
-        if not batched:
-            return output.squeeze(1), h.squeeze(1)
-        return output.transpose(0, 1) if self.batch_first else output, h
+            task = StackPass(x, h, weights, self.blocks, self.skip_scale, noise, given.reset, given.ends)
+            output, last = self._run(task)
+        return given.given_back(output, last)
 
-    def _run(self, x: Tensor, state: Tensor, weights: LayerWeights, noise: Noise) -> tuple[Tensor, Tensor]:
+    def _run(self, task: StackPass) -> tuple[Tensor, Tensor]:
         """All layers, on (time, batch, input_size)."""
-        task = StackPass(x, state, weights, self.blocks, self.skip_scale, noise)
         return backends.run(task, self.activation, self.backend, self.recompute)
 
     @torch.no_grad()

@@ -24,6 +24,10 @@ class StackPass(NamedTuple):
     #: the paper's alpha
     skip_scale: float
     noise: Noise
+    #: whether all states are set to zero before a time step, (time, batch); None for never
+    reset: Tensor | None = None
+    #: the last time step of each sequence, (batch); None for that of the input
+    ends: Tensor | None = None
 
     def within(self, low: int, high: int, input: Tensor) -> "StackPass":
         """The pass of the layers from ``low`` up to ``high``, whole blocks, on the output of the layers below."""
@@ -35,4 +39,6 @@ class StackPass(NamedTuple):
             Blocks(high - low, blocks.every, same_width=low > 0 or blocks.same_width),
             self.skip_scale,
             self.noise.within(low, high, blocks.every or 1, layers, steps),
+            self.reset,
+            self.ends,
         )

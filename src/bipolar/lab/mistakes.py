@@ -7,7 +7,7 @@ import torch.nn.functional as tF
 from torch import Tensor
 
 from bipolar._rnn import StackedRNN
-from bipolar._rnn.stack_pass import LayerWeights
+from bipolar._rnn.stack_pass import StackPass
 from bipolar.lab.training.text.config import Gradient
 from bipolar.lab.unrolled import unrolled
 
@@ -36,7 +36,10 @@ class MistakenRNN(StackedRNN):
 
     mistake: Gradient = "right"
 
-    def _run(self, x: Tensor, state: Tensor, weights: LayerWeights, noise: Any) -> tuple[Tensor, Tensor]:
+    def _run(self, task: StackPass) -> tuple[Tensor, Tensor]:
+        if task.reset is not None:
+            raise ValueError("gradient: only for sequences of one length, without reset")
+
         def join(z: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
             if self.mistake == "after skip":
                 h = cast(Tensor, cast(Any, _AfterSkip).apply(z, skip))
@@ -44,7 +47,7 @@ class MistakenRNN(StackedRNN):
             a = self.activation(z)
             return a + skip, a + skip.detach()
 
-        outputs = unrolled(self, weights, x, state, join)
+        outputs = unrolled(self, task.weights, task.input, task.state, join)
         # join returns equal values for output and state, so the last outputs are the last states
         return torch.stack([column[-1] for column in outputs]), torch.stack(outputs[-1])
 

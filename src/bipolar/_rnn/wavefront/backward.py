@@ -39,7 +39,7 @@ class Backward:
         self, plan: Plan, fronts: Sequence[Front], kept: Kept, needs: Needs, grad_output: Tensor, grad_last: Tensor
     ) -> None:
         self.plan, self.fronts, self.kept, self.needs = plan, fronts, kept, needs
-        self.grad_outputs, self.grad_lasts = grad_output.unbind(0), grad_last.unbind(0)
+        self.grad_outputs, self.grad_last = grad_output.unbind(0), grad_last
         self.leaving = plan.sign * plan.noise.scale
         self.grad_rising = torch.empty_like(grad_output, memory_format=torch.contiguous_format)  # on U x at the bottom
         self.grad_skip = torch.zeros_like(self.grad_rising) if plan.blocks.same_width else None  # on x, but for U x
@@ -110,17 +110,24 @@ class Backward:
             now = max(low, after.low)  # the lowest layer that has a next step
             if now < high:
                 later = dz[now - after.low : high - after.low]
-                if recurrent is None:
+                if recurrent is None and after.reset is None:
                     grad[now - low :].baddbmm_(later, w[now:high])
                 else:
-                    grad[now - low :].addcmul_(torch.bmm(later, w[now:high]), recurrent[now:high])
+                    back = after.after_reset(torch.bmm(later, w[now:high]), now, high)
+                    if recurrent is None:
+                        grad[now - low :] += back
+                    else:
+                        grad[now - low :].addcmul_(back, recurrent[now:high])
             for i in after.dropped:
                 if i < high:
                     grad[i - low] += self.staying.pop(i)
-        if front.d - low == self.plan.steps - 1:
-            grad[0].addcmul_(self.grad_lasts[low], self.plan.sign)
+        if front.ends is not None:
+            layers, sequences = front.ends
+            grad[layers - low, sequences] += self.grad_last[layers, sequences] * self.plan.sign
+        elif front.d - low == self.plan.steps - 1:
+            grad[0].addcmul_(self.grad_last[low], self.plan.sign)
         for i in front.dropped:
-            self.staying[i] = grad[i - low].clone()
+            self.staying[i] = front.after_reset(grad[i - low : i - low + 1].clone(), i, i + 1)[0]
             grad[i - low].zero_()
 
     def _through_activation(self, j: int, grad: Tensor) -> Tensor:
@@ -137,7 +144,8 @@ class Backward:
 
     def _add_to_parameters(self, j: int, dz: Tensor) -> None:
         """The share of a front in the gradients of U, W, b and of the initial state of a layer that starts here."""
-        plan, fronts, (d, low, high, *_) = self.plan, self.fronts, self.fronts[j]
+        plan, fronts, front = self.plan, self.fronts, self.fronts[j]
+        d, low, high = front.d, front.low, front.high
         if low == 0:
             self.grad_rising[d] = dz[0]
         above = max(low, 1)
@@ -149,7 +157,7 @@ class Backward:
         if self.needs.w:
             self.grad_w[low:high].baddbmm_(dz.mT, plan.past(fronts, self.kept.h, j))
         if self.needs.h0 and high == d + 1:
-            back = dz[-1] @ self.kept.w[d]
+            back = front.after_reset((dz[-1] @ self.kept.w[d]).unsqueeze(0), d, high)[0]
             self.grad_h0[d] = back if plan.noise.recurrent is None else back * plan.noise.recurrent[d]
 
     def _with_signs(self, has_bias: bool) -> tuple[Tensor | None, ...]:

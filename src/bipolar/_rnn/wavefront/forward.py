@@ -37,7 +37,8 @@ class Forward:
             if front.skip < front.high:
                 self._add_skips(j, front, cells)
             for i in front.dropped:
-                cells[i - front.low] = self.h[j - 1][i - self.fronts[j - 1].start]
+                stayed = self.fronts[j - 1].of(self.h[j - 1], i, i + 1)
+                cells[i - front.low] = front.after_reset(stayed, i, i + 1)[0]
             if self.plan.noisy:
                 self._hand_up(j, front, cells)
             self._take_in(j, front)
@@ -89,10 +90,13 @@ class Forward:
             torch.mul(self.h0s[front.d + 1], self.plan.sign, out=self.h[j][-1])
 
     def _give_out(self, j: int, front: Front, cells: Tensor) -> None:
-        """The output of the highest layer, and the state of a layer after its last step."""
+        """The output of the highest layer, and the state of each layer after the last step of each sequence."""
         if front.high == self.plan.layers:
             torch.mul(self.between[j][-1], self.leaving, out=self.outputs[front.d - front.high + 1])
-        if front.d - front.low == self.plan.steps - 1:
+        if front.ends is not None:
+            layers, sequences = front.ends
+            self.last[layers, sequences] = cells[layers - front.low, sequences] * self.plan.sign
+        elif front.d - front.low == self.plan.steps - 1:
             torch.mul(cells[0], self.plan.sign, out=self.last[front.low])
 
     def _forget(self, j: int) -> None:

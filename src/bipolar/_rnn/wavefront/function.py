@@ -16,9 +16,9 @@ from bipolar._rnn.wavefront.plan import Plan
 def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor, Tensor]:
     """:func:`bipolar._rnn.reference.run` for the activation S f(S x), with f as ``kernel`` and the diagonal of S as
     ``sign`` (None for a plain activation)."""
-    x, state, weights, blocks, skip_scale, noise = task
+    x, state, weights, blocks, skip_scale, noise, reset, ends = task
     sign = x.new_ones(state.size(2)) if sign is None else sign
-    plan = Plan(len(x), blocks, skip_scale * noise.scale, noise, kernel, sign, torch.is_grad_enabled())
+    plan = Plan(len(x), blocks, skip_scale * noise.scale, noise, kernel, sign, torch.is_grad_enabled(), reset, ends)
     parameters = [p for kind in zip(*weights, strict=True) for p in kind]  # all U, all W, all b
     return cast(tuple[Tensor, Tensor], cast(Any, _Wavefront).apply(x, state, plan, *parameters))
 

@@ -28,6 +28,10 @@ class Front(NamedTuple):
     skip: int
     #: the layers of dropped blocks
     dropped: list[int]
+    #: where a cell starts from zeros, (cells, batch, 1); None if none does
+    reset: Tensor | None = None
+    #: the layers and sequences of the cells that are the last of a sequence; None if all sequences end together
+    ends: tuple[Tensor, Tensor] | None = None
 
     def of(self, tensor: Tensor, low: int, high: int, step: int = 1) -> Tensor:
         """The part of the front's tensor that belongs to these layers."""
@@ -36,6 +40,10 @@ class Front(NamedTuple):
     def cells(self, tensor: Tensor) -> Tensor:
         """The part of the front's tensor that belongs to its cells."""
         return self.of(tensor, self.low, self.high)
+
+    def after_reset(self, tensor: Tensor, low: int, high: int) -> Tensor:
+        """States before the cells of these layers, or gradients on them, with zeros where a cell starts from zeros."""
+        return tensor if self.reset is None else tensor.masked_fill(self.reset[low - self.low : high - self.low], 0)
 
 
 class Plan(NamedTuple):
@@ -50,6 +58,9 @@ class Plan(NamedTuple):
     sign: Tensor
     #: whether a backward pass may follow
     keep: bool
+    #: (time, batch) and (batch); see :class:`bipolar._rnn.stack_pass.StackPass`
+    reset: Tensor | None
+    ends: Tensor | None
 
     @property
     def layers(self) -> int:
@@ -72,12 +83,18 @@ class Plan(NamedTuple):
                 for i in range(block * self.every, (block + 1) * self.every):
                     if self.blocks.droppable(i):
                         dropped.setdefault(i + t, []).append(i)
+        reset, ends = self.reset, self.ends
         fronts = []
         for d in range(-1, self.layers + self.steps - 1):
             layers = layers_at(d, self.layers, self.steps)
             skip = next((i for i in layers if self.blocks.has_skip(i)), layers.stop)
             start, stop = max(-1, d - self.steps + 1), min(self.layers, d + 2)
-            fronts.append(Front(d, layers.start, layers.stop, start, stop, skip, dropped.get(d, [])))
+            front = Front(d, layers.start, layers.stop, start, stop, skip, dropped.get(d, []))
+            if reset is not None:
+                front = front._replace(reset=_along(reset, layers, d))
+            if ends is not None:
+                front = front._replace(ends=_ending(ends, layers, d))
+            fronts.append(front)
         return fronts
 
     def conjugated(self, parameters: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -89,7 +106,20 @@ class Plan(NamedTuple):
         return us[0] * self.sign[:, None], u.mul_(both * self.noise.scale), w.mul_(both), bias
 
     def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int) -> Tensor:
-        """The states of the time step before for the cells of front ``j``, after recurrent dropout."""
+        """The states of the time step before for the cells of front ``j``, after resets and recurrent dropout."""
         low, high = fronts[j].low, fronts[j].high
-        past = fronts[j - 1].of(h[j - 1], low, high)
+        past = fronts[j].after_reset(fronts[j - 1].of(h[j - 1], low, high), low, high)
         return past if self.noise.recurrent is None else past * self.noise.recurrent[low:high]
+
+
+def _along(reset: Tensor, layers: range, d: int) -> Tensor | None:
+    """A mask (time, batch) along the front d, (cells, batch, 1); None if it is nowhere true."""
+    here = reset[d - layers.stop + 1 : d - layers.start + 1].flip(0).unsqueeze(2)
+    return here if bool(here.any()) else None
+
+
+def _ending(ends: Tensor, layers: range, d: int) -> tuple[Tensor, Tensor]:
+    """The layers and sequences in the front d that are at the last time step of the sequence."""
+    layer = d - ends
+    (sequences,) = torch.where((layer >= layers.start) & (layer < layers.stop))
+    return layer[sequences], sequences

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from torch import Size, Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.recognition import recognise_module
@@ -54,6 +55,7 @@ def _self_activated(recording: Recording, module: nn.Module, given: Sequence[Ten
 def _stacked_rnn(recording: Recording, module: StackedRNN, given: Sequence[Tensor], output: Any) -> None:
     """The units of all layers have the same signs; a skip around the first block carries those of the input."""
     x, (sequence, state) = given[0], output
+    sequence = sequence.data if isinstance(sequence, PackedSequence) else sequence
     hidden, inward = recording.constraints.fresh(module.hidden_size), recording.constraints.fresh(module.input_size)
     signs = recording.constraints.uniform(recording.of(x), range(x.ndim - 1), recording.node).flatten()
     recording.constraints.equate(signs, inward, recording.node)

@@ -56,6 +56,17 @@ def pad(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], out
     return None
 
 
+def pack(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """Sequences packed, or padded with zeros again: all of them have the signs of their features."""
+    x, made = args[0], output[0]
+    nonzero = recording.nodes[-1].function == "_pad_packed_sequence" and args[3] != 0
+    if nonzero or min(x.ndim, made.ndim) < 2:
+        return refuse(recording, args, kwargs, output)
+    signs = recording.uniform(x, range(x.ndim - 1))
+    recording.give(made, signs.view((1,) * (made.ndim - 1) + (-1,)))
+    return None
+
+
 def write(recording: Recording, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """x[index] = value: zeros have any sign; for other values x has the signs +1."""
     x, _, value = args

@@ -19,7 +19,7 @@ from bipolar._symmetry.rules.layers import (
     rms_norm,
     weight_norm,
 )
-from bipolar._symmetry.rules.moves import move, pad, write
+from bipolar._symmetry.rules.moves import move, pack, pad, write
 from bipolar._symmetry.rules.reductions import average, norm, pool, variance, variance_and_mean
 from bipolar._symmetry.rules.refusal import refuse
 
@@ -62,6 +62,7 @@ for _names, _rule in (
         pool,
     ),
     ("pad", pad),
+    ("_pack_padded_sequence _pad_packed_sequence", pack),
     ("__setitem__", write),
     (
         "zeros_like ones_like empty_like full_like rand_like randn_like "
