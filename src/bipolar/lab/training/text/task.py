@@ -36,7 +36,7 @@ class TextTask(Task):
     unit = "bpc"
 
     def __init__(self, config: TextConfig, corpus: Corpus) -> None:
-        self.config, self.recipe, self.corpus = config, config.recipe, corpus
+        self.config, self.recipe, self.corpus, self.look_every = config, config.recipe, corpus, config.look_every
         self.state: Tensor | None = None
         self.offset = 0
         self.validations: list[float] = []
@@ -107,16 +107,20 @@ class TextTask(Task):
             total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
         return mean_over_processes(self.fabric, total / windows / math.log(2))
 
+    def look(self) -> dict[str, Any]:
+        metrics = {"valid_bpc": self.evaluate("valid")}
+        if self.average is not None:
+            with self.average.in_place():
+                metrics["averaged_valid_bpc"] = self.evaluate("valid")
+        return metrics
+
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
         if not final and (epoch + 1) % self.recipe.validate_every:
             return None
-        value = self.evaluate("valid")
-        metrics = {"valid_bpc": value}
+        metrics = self.look()
+        value = min(metrics.values())
         if self.average is not None:
-            with self.average.in_place():
-                metrics["averaged_valid_bpc"] = averaged = self.evaluate("valid")
-            self.weights = "averaged" if averaged < value else "raw"
-            value = min(averaged, value)
+            self.weights = "averaged" if value < metrics["valid_bpc"] else "raw"
         halve = bool(self.validations) and not value < self.validations[-1]
         self.validations.append(value)
         if halve and len(self.validations) >= self.recipe.halve_from and self.schedule is None:
