@@ -142,34 +142,27 @@ class Contest:
         return [Table(f"Error (BPC){when}", columns, rows, compared=False)]
 
     def draw(self, seeds: Sequence[Results]) -> Figure:
-        """The validation error against the time of training, a line for each network: the mean over the seeds."""
+        """The validation error against the time of training, a line for each network: the mean over the seeds.
+
+        The legend has the networks in the order in which they end.
+        """
         figure = Figure(figsize=(9, 5.5), layout="constrained")
         axes = figure.subplots()
-        ends, lines = [], 0
-        for name, network in self.networks.items():
-            curve = _mean_curve(seeds, name)
-            if not curve:
-                continue
+        curves = {name: curve for name in self.networks if (curve := _mean_curve(seeds, name))}
+        for place, name in enumerate(sorted(curves, key=lambda name: curves[name][-1][1], reverse=True)):
+            look: dict[str, Any] = {
+                "color": f"C{place % 10}",
+                "linestyle": ("-", "--", ":")[place // 10],
+                "linewidth": 1.1,
+            }
             if name == self.ours:
-                look: dict[str, Any] = {"color": "black", "linewidth": 2.5, "zorder": 3}
-            else:
-                look = {"color": f"C{lines % 10}", "linestyle": ("-", "--", ":")[lines // 10], "linewidth": 1.1}
-                lines += 1
-            axes.plot(*zip(*curve, strict=True), label=f"{name}{'' if network.gates else ' (no gates)'}", **look)
-            ends.append(curve[-1][0])
-        axes.axvline(min(ends, default=0.0), color="grey", linewidth=0.8)
+                look = {"color": "black", "linewidth": 2.5, "zorder": 3}
+            gates = "" if self.networks[name].gates else " (no gates)"
+            axes.plot(*zip(*curves[name], strict=True), label=f"{name}{gates}", **look)
+        axes.axvline(min((curve[-1][0] for curve in curves.values()), default=0.0), color="grey", linewidth=0.8)
         axes.set(xlabel="seconds of training, validation not counted; grey: equal time", ylabel="validation BPC")
         axes.spines[["top", "right"]].set_visible(False)
-        handles, labels = axes.get_legend_handles_labels()
-        order = sorted(range(len(handles)), key=lambda i: handles[i].get_ydata()[-1], reverse=True)  # as they end
-        axes.legend(
-            [handles[i] for i in order],
-            [labels[i] for i in order],
-            frameon=False,
-            fontsize="x-small",
-            loc="center left",
-            bbox_to_anchor=(1.0, 0.5),
-        )
+        axes.legend(frameon=False, fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
         return figure
 
     def claims(self) -> list[Claim]:

@@ -21,8 +21,10 @@ Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 T = TypeVar("T")
 
-#: Peaks of the fast recipe: the rate of Adam times the width, and the rate of Muon.
-PEAK_TIMES_WIDTH, PEAK_OF_MUON = 0.5, 0.02
+#: Peaks of the fast recipe: the rate of Adam times the width, and the rates of Muon and of path-SGD.
+PEAK_TIMES_WIDTH, PEAK_OF_MUON, PEAK_OF_PATH_SGD = 0.5, 0.02, 1.0
+#: The cells whose units are all ReLUs, as path-SGD wants them.
+RECTIFIED = ("relu", "irnn", "skipping")
 #: The size of a vocabulary that stands for any, where a width is chosen for a number of parameters.
 VOCABULARY = 50
 #: The options that other cells share with the stack; the models themselves refuse the dropout rates that they lack.
@@ -180,8 +182,8 @@ class TextConfig(RunConfig):
     window: int = 50
     """Time steps of backpropagation."""
     lr: FloatFlag = None
-    """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, or
-    0.02 for Muon."""
+    """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, 0.02
+    for Muon, or 1 for path-SGD."""
     validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
@@ -218,6 +220,8 @@ class TextConfig(RunConfig):
         """The rate of the fast recipe: a step of Adam moves the input of a unit in proportion to its width."""
         if self.update.optimizer == "muon":
             return PEAK_OF_MUON
+        if self.update.optimizer == "path_sgd":
+            return PEAK_OF_PATH_SGD
         return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
 
     def build(self, vocabulary: str) -> "CharRNN | RivalRNN":
@@ -229,6 +233,11 @@ class TextConfig(RunConfig):
         for name in ("window", "validate_every", "halve_from", "look_every", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
+        if self.update.optimizer == "path_sgd" and self.model.cell not in RECTIFIED:
+            raise UsageError(
+                f"--optimizer path_sgd: the cell {self.model.cell!r} does not consist of ReLUs; --model.cell takes "
+                f"{', '.join(RECTIFIED)} for it"
+            )
         if not 0 < self.train_share <= 1:
             raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))

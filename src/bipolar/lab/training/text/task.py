@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bipolar.lab.cells.model import RivalRNN
+from bipolar.lab.cells.path_norm import path_sgd
 from bipolar.lab.data import Corpus, Streams, load_text
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.training.average import Average
@@ -53,7 +54,10 @@ class TextTask(Task):
         if isinstance(model, CharRNN) and c.model.lsuv != "none":
             generator = torch.Generator().manual_seed(c.seed)
             model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
-        if c.update.fast:
+        optimizer: torch.optim.Optimizer
+        if c.update.optimizer == "path_sgd":
+            optimizer = path_sgd(cast(RivalRNN, model), c.window, self.recipe.lr)
+        elif c.update.fast:
             optimizer = c.update.make(c.update.optimizer or "adam", model, self.recipe.lr)
         else:
             optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
