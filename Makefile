@@ -33,6 +33,7 @@ bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.rnn
 	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.text
+	$(BIN)/python -m benchmarks.cells
 	$(BIN)/python -m benchmarks.images
 	$(BIN)/python -m benchmarks.deploy
 	$(BIN)/python -m benchmarks.optim

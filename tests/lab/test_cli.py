@@ -246,7 +246,7 @@ def test_the_papers_scale_says_first_how_long_it_takes(
     monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
     monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
     main(["reproduce", "table2", "table5", "--scale", "paper", "--out", str(tmp_path)])
-    assert re.search(r"15 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
+    assert re.search(r"45 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("option", ["seeds", "workers"])

@@ -105,7 +105,7 @@ def reproduce(
     executor = (
         on_ray(ray_address) if ray or ray_address else one_after_another if workers == 1 else in_processes(workers)
     )
-    if scale == "paper":
+    if scale != "quick":
         print(f"{remaining(work)} on this machine, validation and searches not counted", flush=True)
     try:
         paths = work.run(executor)

@@ -1,5 +1,6 @@
-"""Trials: a result that is not whole is made again, and one that did not converge is a result."""
+"""Trials: broken results are made again, divergence is a result, and of several versions the best has more seeds."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from bipolar.lab.paper import table1
 from bipolar.lab.reproduce import trials
+from bipolar.lab.reproduce.listing import remaining
+from bipolar.lab.reproduce.outcomes import Outcome
 from bipolar.lab.reproduce.reproduction import Reproduction, record_again
 from bipolar.lab.reproduce.trials import trial_of
 from tests.helpers.items import TINY, reproduce, tiny
@@ -30,3 +33,49 @@ def test_a_result_that_is_not_whole_is_made_again(tmp_path: Path, content: str) 
     assert not Reproduction([tiny()], "quick", tmp_path).done(tiny())
     record_again([tiny()], tmp_path)
     assert reproduce(tiny(), tmp_path)["results"] == pytest.approx(whole)
+
+
+CONFIGS = {"a: low": TINY, "a: high": replace(TINY, lr=0.1), "b: low": replace(TINY, window=9)}
+
+
+class TestVersions:
+    """Of several versions of a candidate only the best with the first seed has the others."""
+
+    def names(self, **errors: float | None) -> dict[int, list[str]]:
+        """The names of the trials by seed, after runs that have ended so."""
+
+        def outcome(error: float | None) -> Outcome:
+            ended = {"status": "did not converge"} if error is None else {"status": "finished", "best_valid_bpc": error}
+            return Outcome({}, ended, [], {})
+
+        recorded = {1: {name.replace("_", ": "): outcome(error) for name, error in errors.items()}}
+        found = trials.trials_by_seed(CONFIGS, 3, Path(), recorded, lambda name: name.partition(":")[0])
+        return {seed: list(of_seed) for seed, of_seed in found.items()}
+
+    def test_the_best_is_repeated(self) -> None:
+        found = self.names(a_low=2.0, a_high=1.9, b_low=3.0)
+        assert found == {1: list(CONFIGS), 2: ["a: high", "b: low"], 3: ["a: high", "b: low"]}
+
+    def test_not_before_all_have_ended(self) -> None:
+        assert self.names(a_low=2.0, b_low=3.0)[2] == ["b: low"]
+
+    def test_one_that_diverges_is_not_the_best(self) -> None:
+        assert self.names(a_low=2.0, a_high=None)[2] == ["a: low"]
+        assert self.names(a_low=None, a_high=None)[2] == []
+        assert self.names(b_low=None)[2] == ["b: low"]  # the only version: another seed may fare better
+
+    def test_a_reproduction_trains_them_and_its_record_stands(self, tmp_path: Path) -> None:
+        item = replace(tiny(seeds=2, activations=("relu", "elu", "belu")), candidate=lambda name: name[0])
+        work = Reproduction([item], "quick", tmp_path)
+        assert remaining(work).startswith("6 runs to go")  # each is one of its own
+        item = replace(item, candidate=lambda name: "plain" if name in ("relu", "elu") else "bipolar")
+        work = Reproduction([item], "quick", tmp_path)
+        assert remaining(work).startswith("5 runs to go")  # three with the first seed, two with the second
+        found = reproduce(item, tmp_path)
+        first, second = found["by_seed"]["1"], found["by_seed"]["2"]
+        assert set(second) == {min("relu", "elu", key=lambda name: first[name]), "belu"}
+        assert found["complete"]
+        shutil.rmtree(tmp_path / "runs")
+        work = Reproduction([item], "quick", tmp_path)
+        assert work.done(item)
+        assert remaining(work).startswith("0 runs to go")

@@ -1,14 +1,17 @@
 """The loop: a run that is killed or stopped at any moment goes on to the last bit."""
 
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.text import TextConfig, TextModel, train_text
+from bipolar.lab.training.update import Update
 from tests.helpers.interruptions import KilledError, ask_to_stop, die, interrupt_at
 from tests.helpers.processes import bipolar_command, has_metrics, running, wait_until
 from tests.helpers.text_runs import metrics, options_of, text_config
@@ -62,3 +65,18 @@ def test_killed_resumed_stopped_and_resumed(corpus: Path, tmp_path: Path, cell: 
     assert metrics(broken.out) == metrics(whole.out)
     assert b"\0" not in (broken.out / "metrics.jsonl").read_bytes()
     assert len({path.name for path in (broken.out / "tensorboard").iterdir()}) == 3
+
+
+def test_looks_within_an_epoch_change_nothing(corpus: Path, tmp_path: Path) -> None:
+    update = Update(recipe="fast", average=0.5)
+    plain = text_config(corpus, tmp_path / "plain", max_steps=20, update=update, log_every=5)
+    looking = replace(plain, out=tmp_path / "looking", look_every=5)
+    ends = [train_text(config) for config in (plain, looking)]
+    assert ends[0] | {"seconds": None} == ends[1] | {"seconds": None}
+    rows = metrics(tmp_path / "looking")
+    looks = [row for row in rows if "valid_bpc" in row]
+    assert [row["step"] for row in looks] == [5, 10, 15, 20]
+    assert all("averaged_valid_bpc" in row for row in looks)
+    assert [row for row in rows if row not in looks[:-1]] == metrics(tmp_path / "plain")
+    with pytest.raises(UsageError, match="--look-every 0: expected at least 1"):
+        replace(plain, look_every=0).check()

@@ -1,16 +1,25 @@
 """Rivals under the same loop: training, resuming, sampling, evaluation, and options that a cell does not have."""
 
+import copy
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 import pytest
+import torch
 
 from bipolar.lab.cells.model import RivalRNN
+from bipolar.lab.cells.path_norm import path_sgd
+from bipolar.lab.cells.vanilla import Vanilla
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.images import ImageConfig
+from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model
 from bipolar.lab.training.text.rival_options import RivalOptions
+from bipolar.lab.training.update import Update
 
 SHORT = "--data python-docs --batch-size 8 --window 10 --recipe fast --max-valid-windows 2 --model.num-layers 2"
 
@@ -41,6 +50,87 @@ def test_torchs_own_cells_become_ours_where_an_option_asks_for_it() -> None:
     assert TextModel(cell="lstm", rival=RivalOptions(zoneout=0.1)).is_rival
     assert TextModel(cell="mlstm").is_rival
     assert not TextModel().is_rival
+
+
+def test_dropout_of_one_layer_is_ours_because_torch_has_none() -> None:
+    torchs, ours = TextModel(2, 8, cell="lstm", dropout=0.5), TextModel(1, 8, cell="lstm", dropout=0.5)
+    assert not torchs.is_rival
+    network = TextConfig("ptb", ours).build("abc").train()
+    x = torch.tensor([[0, 1], [2, 1]])
+    assert not torch.equal(network(x)[0], network(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "noisy"),
+    [
+        (TextModel(1, 8, cell="delta_rnn", rival=RivalOptions(candidate_dropout=0.5)), True),
+        (TextModel(1, 8, cell="highway", rival=RivalOptions(depth=2, input_dropout=0.5)), True),
+        (TextModel(1, 8, cell="highway", rival=RivalOptions(depth=2)), False),
+    ],
+)
+def test_noise_of_single_cells(model: TextModel, noisy: bool) -> None:
+    network = TextConfig("ptb", model).build("abc").train()
+    x = torch.tensor([[0, 1], [2, 1]])
+    assert torch.equal(network(x)[0], network(x)[0]) is not noisy
+
+
+def test_the_help_lists_options_under_their_family(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "text", "--help"])
+    _, *parts = re.split(r"^[╭─ ]*([\w, ]*?) ?options[ ─╮]*$", capsys.readouterr().out, flags=re.MULTILINE)
+    boxes = dict(zip(parts[::2], parts[1::2], strict=True))
+    found = {title: set(re.findall(r"--model\.(?!no-)([a-z-]+)", text)) for title, text in boxes.items()}
+    assert found["rnn, relu, irnn, gru and lstm"] == {"zoneout", "zoneout-cell", "stochastic-depth"}
+    assert {"depth", "input-dropout"} == found["highway"]
+    assert {"heads", "context"} == found["transformer"]
+    assert "skip-every" in found["model"]
+    options = {option.name.replace("_", "-") for option in fields(RivalOptions)}
+    assert not options & found["model"]
+    assert options <= set().union(*found.values())
+
+
+class TestPathSGD:
+    OPTIONS = "--recipe fast --optimizer path_sgd --decay constant"
+
+    def test_it_trains_and_goes_on_where_it_was(self, tmp_path: Path) -> None:
+        model = "--data python-docs --batch-size 8 --window 10 --max-valid-windows 2 --model.cell relu"
+        model += " --model.num-layers 1 --model.hidden-size 16"
+        whole, halves = tmp_path / "whole", tmp_path / "halves"
+        main(f"train text {model} {self.OPTIONS} --max-steps 8 --out {whole}".split())
+        main(f"train text {model} {self.OPTIONS} --max-steps 4 --out {halves}".split())
+        main(f"train text --resume {halves} --max-steps 8".split())
+        one, two = (json.loads((run / "result.json").read_text()) for run in (whole, halves))
+        assert one["test_bpc"] == two["test_bpc"]
+        losses = [row["train_bpc"] for row in read_metrics(whole) if "train_bpc" in row]
+        assert losses[-1] < 6.5
+
+    def test_it_is_for_networks_of_relus(self) -> None:
+        update = Update(recipe="fast", optimizer="path_sgd")
+        for cell in ("relu", "irnn", "skipping"):
+            TextConfig("python-docs", TextModel(1, 8, cell=cell), update=update).check()
+        with pytest.raises(UsageError, match=r"path_sgd: the cell 'lstm' does not consist of ReLUs; .*relu"):
+            TextConfig("python-docs", TextModel(1, 8, cell="lstm"), update=update).check()
+        with pytest.raises(UsageError, match="--optimizer path_sgd: for recurrent networks of ReLUs; images take sgd"):
+            ImageConfig(update=update).check()
+
+    def test_a_step_does_not_depend_on_how_units_are_scaled(self) -> None:
+        """Neither does the function: see the tests of PathSGD itself; here, that all weights are on paths."""
+        torch.manual_seed(1)
+        model = cast(RivalRNN, TextConfig("ptb", TextModel(2, 6, cell="relu")).build("abcd").double())
+        scaled = copy.deepcopy(model)
+        with torch.no_grad():  # the unit 0 of the first layer, four times as large
+            first, second = (cast(Vanilla, layer) for layer in scaled.rnn.layers)
+            for weight in (first.input.weight, first.input.bias, first.recurrent):
+                weight[0] *= 4
+            first.recurrent[:, 0] /= 4
+            second.input.weight[:, 0] /= 4
+        x = torch.randint(4, (5, 3))
+        for network in (model, scaled):
+            optimizer = path_sgd(network, 5, 0.01)
+            optimizer.param_groups[0]["scale"] = 1.0  # the length of SGD's step does depend on it
+            network(x)[0].square().sum().backward()
+            optimizer.step()
+        torch.testing.assert_close(model(x)[0], scaled(x)[0])
 
 
 def test_settings_survive_json() -> None:

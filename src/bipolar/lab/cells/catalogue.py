@@ -103,10 +103,12 @@ RIVALS = {
     "mi_rnn": Rival(MIRNN),
     "mi_lstm": Rival(MILSTM),
     "mlstm": Rival(MLSTM),
-    "delta_rnn": Rival(DeltaRNN),
+    "delta_rnn": Rival(DeltaRNN, {"candidate_dropout": "dropout"}),
     "dots": Rival(DOTS),
     "skipping": Rival(SkippingRNN, {"skip": "skip"}),
-    "highway": Rival(Highway, {"depth": "depth", "recurrent_dropout": "hidden_dropout"}),
+    "highway": Rival(
+        Highway, {"depth": "depth", "input_dropout": "input_dropout", "recurrent_dropout": "hidden_dropout"}
+    ),
     "hyper_lstm": Rival(hyper_lstm, {"layer_norm": "layer_norm", "candidate_dropout": "recurrent_dropout"}),
     "hm_lstm": Rival(HMLSTM, {"layer_norm": "layer_norm"}, levels="levels"),
     "indrnn": Rival(IndRNN, {"batch_norm": "batch_norm"}),

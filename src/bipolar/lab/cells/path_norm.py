@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from bipolar.lab.cells.model import RivalRNN
+
 
 def path_factors(network: nn.Module, like: Tensor) -> dict[str, Tensor]:
     r"""The factors of path-SGD for a recurrent ReLU network, by the name of the parameter.
@@ -86,7 +88,8 @@ class PathSGD(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.enable_grad():
-            factors = path_factors(self._network, self._like)
+            weight = self.param_groups[0]["params"][0]  # the network may have moved, or have another precision now
+            factors = path_factors(self._network, self._like.to(weight))
         for group in self.param_groups:
             trained = [p for p in group["params"] if p.grad is not None]
             # A weight on no path has a factor of zero, and stays.
@@ -96,3 +99,23 @@ class PathSGD(torch.optim.Optimizer):
             for p, step in zip(trained, steps, strict=True):
                 p.sub_(step, alpha=group["lr"] * (group["scale"] or 0.0))
         return loss
+
+
+class _AfterEmbedding(nn.Module):
+    """A language model without its embedding, which is not trained: the units that paths go through."""
+
+    def __init__(self, model: RivalRNN) -> None:
+        super().__init__()
+        self.rnn, self.decoder = model.rnn, model.decoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.decoder(self.rnn(x)[0])
+        return output
+
+
+def path_sgd(model: RivalRNN, steps: int, lr: float) -> PathSGD:
+    """Path-SGD for a language model of ReLUs, trained on windows of so many steps; the first step is as long as SGD's.
+
+    Paths begin at the units of the embedding.
+    """
+    return PathSGD(_AfterEmbedding(model), torch.empty(steps, 1, model.embedding.shape[1]), lr, match=True)

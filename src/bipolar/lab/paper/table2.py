@@ -74,6 +74,7 @@ CLAIMS = [
 ITEM = Training(
     name="table2",
     title="Table 2: Penn Treebank test error (BPC)",
+    about="Errors of the other networks are those of their papers; the item rivals2 trains all of them here.",
     claims=CLAIMS,
     published=NETWORKS,
     runs=runs,

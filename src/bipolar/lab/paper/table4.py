@@ -54,6 +54,7 @@ CLAIMS = [
 ITEM = Training(
     name="table4",
     title="Table 4: Text8 test error (BPC)",
+    about="Errors of the other networks are those of their papers; the item rivals4 trains all of them here.",
     claims=CLAIMS,
     published=NETWORKS,
     runs=runs,

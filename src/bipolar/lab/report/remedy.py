@@ -29,4 +29,4 @@ def with_remedy(claim: Claim, verdict: Verdict, evidence: Evidence) -> Verdict:
 def _flops(name: str, scale: Scale) -> float:
     """The arithmetic of an item's training, with all its seeds; of a search, that of one attempt."""
     item = cast(Training, ITEMS[name])
-    return item.seeds[scale] * sum(step_of(config).flops * steps_of(config) for config in item.runs(scale).values())
+    return sum(step_of(config).flops * steps_of(config) for config in item.expected_runs(scale))

@@ -1,6 +1,7 @@
 """Estimates of how long a run takes on this machine, without training."""
 
 import functools
+import string
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.data.text import python_docs
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
-from bipolar.lab.training.text import TextConfig
+from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.lab.training.text.config import VOCABULARY, DropoutRates
 
 #: Sizes of data sets, which need not be present for an estimate: training characters; training images and their side.
 CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": round(DEFAULT_SPLIT[0] * TEXT8_START_SIZE)}
@@ -70,12 +72,23 @@ def step_of(config: RunConfig) -> Step:
         return Step(flops, OPERATIONS_OF_A_LAYER * config.model.depth)
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
-    layers = config.model.num_layers
-    gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[config.model.cell]
-    products = PASSES * 2 * 2 * gates * config.model.hidden_size**2
-    cells = layers * config.window
-    fronts = layers + config.window  # diagonals, whose cells are launched together
-    return Step(products * cells * config.batch_size, OPERATIONS_OF_A_FRONT * fronts)
+    layers, window = config.model.num_layers, config.window
+    fronts = layers + window  # of the stack: diagonals, whose cells are launched together
+    launches = fronts if config.model.cell == "stack" else layers * window
+    flops = PASSES * 2 * _weights(config.model) * window * config.batch_size
+    return Step(flops, OPERATIONS_OF_A_FRONT * launches)
+
+
+def _weights(model: TextModel) -> int:
+    """The weights of the layers, each of which every character is multiplied with once."""
+    if model.is_rival:
+        with torch.device("meta"):
+            rates = DropoutRates(
+                *(rate or 0.0 for rate in (model.dropout, model.recurrent_dropout, model.block_dropout))
+            )
+            return sum(p.numel() for p in model.build(string.printable[:VOCABULARY], rates).rnn.parameters())
+    gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[model.cell]
+    return int(model.num_layers * gates * 2 * model.width(VOCABULARY) ** 2)
 
 
 @dataclass(frozen=True)
@@ -86,9 +99,20 @@ class Speed:
     flop: float
 
     def seconds(self, config: RunConfig, data_dir: Path | None = None) -> float:
-        """The time of a run without validation; of a search, the time of one attempt."""
-        step = step_of(config)
-        return (self.operation * step.operations + self.flop * step.flops / EFFICIENCY) * steps_of(config, data_dir)
+        """The time of a run with its looks at the validation error, but without validation after an epoch; of a search,
+        the time of one attempt."""
+        step, steps = step_of(config), steps_of(config, data_dir)
+        return (self.operation * step.operations + self.flop * step.flops / EFFICIENCY) * (
+            steps + _looks(config, steps)
+        )
+
+
+def _looks(config: RunConfig, steps: int) -> float:
+    """The looks at the validation error, as steps: each of their windows is a pass forward."""
+    if not isinstance(config, TextConfig) or config.look_every is None:
+        return 0.0
+    weights = 1 if config.update.average is None else 2
+    return steps // config.look_every * (config.max_valid_windows or 0) * weights / PASSES
 
 
 @functools.cache

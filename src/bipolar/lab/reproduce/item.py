@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Table
+from bipolar.lab.reproduce.trials import versions
 from bipolar.lab.reproduce.verdicts import Claim
 from bipolar.lab.training.config import RunConfig
 
@@ -49,6 +50,15 @@ class Training(Item):
     collect: Callable[[Mapping[str, Outcome]], Results]
     #: the default number of seeds
     seeds: Mapping[Scale, int] = field(default_factory=lambda: {"quick": 1, "small": 3, "paper": 3})
+    #: the candidate that a run is a version of, by the run's name: of its versions, such as several learning rates,
+    #: only the best with the first seed has the other seeds. Default: each run is one of its own
+    candidate: Callable[[str], str] = str
+
+    def expected_runs(self, scale: Scale, seeds: int | None = None) -> list[RunConfig]:
+        """A configuration for each run: all with the first seed, and one version of each candidate with the others."""
+        configs, others = self.runs(scale), (self.seeds[scale] if seeds is None else seeds) - 1
+        repeated = [configs[names[0]] for names in versions(configs, self.candidate).values()]
+        return [*configs.values(), *others * repeated]
 
 
 @dataclass(frozen=True, kw_only=True)

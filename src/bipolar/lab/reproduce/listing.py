@@ -25,12 +25,12 @@ def listing(work: Reproduction) -> str:
 def _time(item: Item, scale: Scale, work: Reproduction) -> str:
     if not isinstance(item, Training):
         return "< 1 min"
-    seeds = item.seeds[scale] if work.seeds is None else work.seeds
-    return duration(seeds * sum(speed().seconds(config, work.data_dir) for config in item.runs(scale).values()))
+    return duration(sum(speed().seconds(config, work.data_dir) for config in item.expected_runs(scale, work.seeds)))
 
 
 def remaining(work: Reproduction) -> str:
-    """The number of runs that are left, and about how long they take."""
-    left = {trial.directory: trial for trial in (*work.first_trials(), *work.other_trials()) if not trial.done}
+    """The number of runs that are left, with those that wait for the first seed, and about how long they take."""
+    trials = (*work.first_trials(), *work.other_trials(), *work.later_trials())
+    left = {trial.directory: trial for trial in trials if not trial.done}
     seconds = sum(speed().seconds(trial.config, work.data_dir) for trial in left.values())
     return f"{len(left)} runs to go: about {duration(seconds)}"

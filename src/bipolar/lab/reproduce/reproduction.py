@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bipolar.lab.reproduce.pictures import draw, picture_path
 from bipolar.lab.reproduce.recorded import Recorded, name_in_record, read_recorded
 from bipolar.lab.reproduce.records import finite, merged, read_record, record_path, results_of
 from bipolar.lab.reproduce.scales import SCALES, Scale
-from bipolar.lab.reproduce.trials import Trial, trials_by_seed
+from bipolar.lab.reproduce.trials import Trial, trial_of, trials_by_seed, versions
 
 
 class Reproduction:
@@ -78,6 +79,17 @@ class Reproduction:
                 for seed in range(2, self._seeds(item) + 1):
                     yield from trials[seed].values()
 
+    def later_trials(self) -> Iterator[Trial]:
+        """A trial for each that the other seeds will have once more of the first seed is done."""
+        for item in self.items:
+            if isinstance(item, Training):
+                first = self._trials(item)[1]
+                for names in versions(item.runs(self.scale), item.candidate).values():
+                    if not all(first[name].done for name in names):
+                        config = first[names[0]].config  # any of its versions: which is best, nobody knows yet
+                        for seed in range(2, self._seeds(item) + 1):
+                            yield trial_of(replace(config, seed=seed), self.out / "runs")
+
     def paths(self, item: Item) -> list[Path]:
         """The record of an item and its pictures, if they exist."""
         candidates = [
@@ -99,12 +111,12 @@ class Reproduction:
         """The trials of an item by seed and name: of all seeds that were asked for or are in its record."""
         configs, runs, recorded = item.runs(self.scale), self.out / "runs", self._recorded(item)
         seeds = max(self._seeds(item), recorded.seeds)
-        trials = trials_by_seed(configs, seeds, runs, recorded.outcomes)
+        trials = trials_by_seed(configs, seeds, runs, recorded.outcomes, item.candidate)
         if recorded.stands(trials):
             return trials
         print(f"{item.name}: its record in {self.out} has runs of another configuration; none of it counts", flush=True)
         self._records[item.name] = Recorded()
-        return trials_by_seed(configs, self._seeds(item), runs, {})
+        return trials_by_seed(configs, self._seeds(item), runs, {}, item.candidate)
 
     def _check_scale(self, item: Item) -> None:
         record = read_record(self.out, item.name)

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -52,14 +52,18 @@ def trial_of(config: RunConfig, runs: Path) -> Trial:
     """The trial of a configuration; its directory depends on nothing else, so that items share it."""
     given, default = config.to_json(), type(config)().to_json()
     differing = {name: value for name, value in given.items() if value != default[name]}
-    model = {name: value for name, value in given["model"].items() if value != default["model"][name]}
+    model = {name: value for name, value in given["model"].items() if value != default["model"].get(name)}
     content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
     readable = config.name.removesuffix(f"-{config.seed}")
     return Trial(config, runs / f"{readable}-{hashlib.sha256(content).hexdigest()[:10]}")
 
 
 def trials_by_seed(
-    configs: Mapping[str, RunConfig], seeds: int, runs: Path, recorded: Mapping[int, Mapping[str, Outcome]]
+    configs: Mapping[str, RunConfig],
+    seeds: int,
+    runs: Path,
+    recorded: Mapping[int, Mapping[str, Outcome]],
+    candidate: Callable[[str], str] = str,
 ) -> dict[int, dict[str, Trial]]:
     """The trials of runs by seed and name; after the first seed only those whose first seed is done.
 
@@ -68,6 +72,7 @@ def trials_by_seed(
         seeds: the number of seeds
         runs: the directory of the trials' directories
         recorded: outcomes by seed and name that are known without them
+        candidate: the candidate of a run, of whose versions the best alone has the other seeds
     """
 
     def of_seed(seed: int, configs: Mapping[str, RunConfig | None]) -> dict[str, Trial]:
@@ -80,10 +85,29 @@ def trials_by_seed(
 
     first = of_seed(1, configs)
     outcomes = {name: trial.outcome() for name, trial in first.items() if trial.done}
+    repeated = [best for names in versions(configs, candidate).values() if (best := _best_of(names, outcomes))]
     return {1: first} | {
-        seed: of_seed(seed, {name: with_seed(configs[name], seed, outcome) for name, outcome in outcomes.items()})
+        seed: of_seed(seed, {name: with_seed(configs[name], seed, outcomes[name]) for name in repeated})
         for seed in range(2, seeds + 1)
     }
+
+
+def versions(runs: Iterable[str], candidate: Callable[[str], str]) -> dict[str, list[str]]:
+    """The names of the runs of each candidate."""
+    found: dict[str, list[str]] = {}
+    for name in runs:
+        found.setdefault(candidate(name), []).append(name)
+    return found
+
+
+def _best_of(names: Sequence[str], outcomes: Mapping[str, Outcome]) -> str | None:
+    """The version to repeat with other seeds; None before all have an outcome, or if none of several has converged."""
+    if any(name not in outcomes for name in names):
+        return None
+    if len(names) == 1:
+        return names[0]
+    errors = {name: outcomes[name].result["best_valid_bpc"] for name in names if outcomes[name].converged}
+    return min(errors, key=lambda name: errors[name], default=None)
 
 
 def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:

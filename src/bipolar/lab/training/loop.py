@@ -167,10 +167,20 @@ class _Loop:
             self.losses.clear()
         if not self.diverged and (self.index == self.task.steps_per_epoch or self.step == self.total):
             self._end_epoch()
+        elif not self.diverged and self.task.look_every is not None and self.step % self.task.look_every == 0:
+            self._look()
         every = self.step % self.length.checkpoint_every == 0 or self.step == self.total
         if not self.diverged and (stopping or saving or every):
             self._save()
         return stopping
+
+    def _look(self) -> None:
+        """Writes the validation error within an epoch."""
+        self.task.model.eval()
+        metrics = self.task.look()
+        self.task.model.train()
+        self._write(metrics)
+        self.diverged = self.guard.check_evaluation(self.step, metrics)
 
     def _end_epoch(self) -> None:
         """Validates, keeps the best model, and starts the next epoch."""

@@ -27,6 +27,8 @@ class Task(ABC):
     #: the average of the weights, if there is one, and which of the two count
     average: Average | None = None
     weights: Weights = "raw"
+    #: steps between looks at the validation set within an epoch; None for no such looks
+    look_every: int | None = None
 
     @abstractmethod
     def setup(self, fabric: "Fabric") -> None:
@@ -51,6 +53,10 @@ class Task(ABC):
     @abstractmethod
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
         """Validates if it is time to, adapts the schedule; returns metrics."""
+
+    def look(self) -> dict[str, Any]:
+        """Metrics on the validation set; nothing of the run changes."""
+        raise NotImplementedError(f"{type(self).__name__} has no looks within an epoch: leave look_every at None")
 
     @abstractmethod
     def schedule_from(self, step: int, total: int) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch import nn
 
-OptimizerName: TypeAlias = Literal["sgd", "adam", "muon"]
+OptimizerName: TypeAlias = Literal["sgd", "adam", "muon", "path_sgd"]
 Decay: TypeAlias = Literal["linear", "cosine", "cooldown", "constant"]
 
 #: The share of a run over which ``cooldown`` lets the rate fall.
@@ -30,7 +30,8 @@ class Update:
     recipe: Literal["paper", "fast"] = "paper"
     """The paper's recipe, or a fast one: a high rate that rises and falls, and an optimiser that bears it."""
     optimizer: Annotated[OptimizerName | None, tyro.conf.arg(help_behavior_hint="")] = None
-    """The optimiser. Default: adam for text, muon for images."""
+    """The optimiser; path_sgd is for the cells relu, irnn and skipping of text. Default: adam for text, muon for
+    images."""
     adam_lr: FloatFlag = None
     """The rate of Adam for the parameters that Muon leaves to it. Default: 0.08 of the learning rate."""
     warm_up: FloatFlag = None
@@ -85,7 +86,7 @@ class Update:
     def make(
         self, name: OptimizerName, model: "nn.Module", lr: float, *, momentum: float = 0.95, weight_decay: float = 0.0
     ) -> "torch.optim.Optimizer":
-        """An optimiser with its peak rates."""
+        """An optimiser with its peak rates; path-SGD, which asks the network for its paths, is made elsewhere."""
         import torch
 
         from bipolar.optim import Muon, groups

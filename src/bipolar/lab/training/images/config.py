@@ -169,6 +169,8 @@ class ImageConfig(RunConfig):
 
     def check(self) -> None:
         super().check()
+        if self.update.optimizer == "path_sgd":
+            raise UsageError("--optimizer path_sgd: for recurrent networks of ReLUs; images take sgd, adam or muon")
         if self.search and self.update.fast:
             raise UsageError("--search: a part of the paper's recipe; leave it out, or --recipe fast")
         if self.ease_in is not None and self.update.fast:

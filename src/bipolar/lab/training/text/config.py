@@ -3,16 +3,14 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statistic
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
-from bipolar.lab.training.text.rival_options import RivalOptions
+from bipolar.lab.training.text.rival_options import RivalFlags, RivalOptions
 
 if TYPE_CHECKING:
     from bipolar._rnn import StackedRNN
@@ -23,8 +21,10 @@ Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 T = TypeVar("T")
 
-#: Peaks of the fast recipe: the rate of Adam times the width, and the rate of Muon.
-PEAK_TIMES_WIDTH, PEAK_OF_MUON = 0.5, 0.02
+#: Peaks of the fast recipe: the rate of Adam times the width, and the rates of Muon and of path-SGD.
+PEAK_TIMES_WIDTH, PEAK_OF_MUON, PEAK_OF_PATH_SGD = 0.5, 0.02, 1.0
+#: The cells whose units are all ReLUs, as path-SGD wants them.
+RECTIFIED = ("relu", "irnn", "skipping")
 #: The size of a vocabulary that stands for any, where a width is chosen for a number of parameters.
 VOCABULARY = 50
 #: The options that other cells share with the stack; the models themselves refuse the dropout rates that they lack.
@@ -52,7 +52,7 @@ class TextRecipe:
 
 @dataclass(frozen=True)
 class TextModel:
-    """The model. Text8's dropout rates are 0.01 each unless given, as in the paper."""
+    """The model: options of all cells, and of the paper's stack. Other cells have theirs below."""
 
     num_layers: int = 36
     """Recurrent layers."""
@@ -85,7 +85,7 @@ class TextModel:
     """Save memory: compute the states anew in the backward pass."""
     gradient: Gradient = "right"
     """A mistake in the gradient, to study its effect: see the item ``aliasing``."""
-    rival: Annotated[RivalOptions, tyro.conf.arg(name="")] = field(default_factory=RivalOptions)
+    rival: RivalFlags = field(default_factory=RivalOptions)
     """Options of single cells beside the stack."""
 
     @property
@@ -96,8 +96,12 @@ class TextModel:
 
     @property
     def is_rival(self) -> bool:
-        """Whether the network is one of the laboratory's own: torch's cells are, where an option asks for more."""
+        """Whether the network is one of the laboratory's own: torch's cells are, where an option asks for more.
+
+        Torch's dropout is between layers alone: one layer has none.
+        """
         more = bool(self.rival.given) or (self.cell == "lstm" and bool(self.recurrent_dropout))
+        more = more or (self.num_layers == 1 and bool(self.dropout))
         return self.cell in get_args(RivalName) or (self.cell != "stack" and more)
 
     def options(self, rates: DropoutRates) -> dict[str, Any]:
@@ -170,7 +174,7 @@ class TextConfig(RunConfig):
     data: str = "ptb"
     """``ptb``, ``text8``, ``text8-74M`` (the start of it), ``python-docs``, or the path of a UTF-8 text file."""
     model: TextModel = field(default_factory=TextModel)
-    """The model."""
+    """The model: options of all cells, and of the paper's stack. Options of other cells stand below, with the cells."""
     split: tuple[float, float, float] = DEFAULT_SPLIT
     """How a text file is cut into training, validation and test part."""
     train_share: float = 1.0
@@ -178,12 +182,15 @@ class TextConfig(RunConfig):
     window: int = 50
     """Time steps of backpropagation."""
     lr: FloatFlag = None
-    """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, or
-    0.02 for Muon."""
+    """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, 0.02
+    for Muon, or 1 for path-SGD."""
     validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
     """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
+    look_every: IntFlag = None
+    """Steps between looks at the validation error within an epoch, which go to the metrics and change nothing.
+    Default: none."""
     max_valid_windows: IntFlag = None
     """Validate and test on so many windows at most. Default: all."""
 
@@ -213,6 +220,8 @@ class TextConfig(RunConfig):
         """The rate of the fast recipe: a step of Adam moves the input of a unit in proportion to its width."""
         if self.update.optimizer == "muon":
             return PEAK_OF_MUON
+        if self.update.optimizer == "path_sgd":
+            return PEAK_OF_PATH_SGD
         return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
 
     def build(self, vocabulary: str) -> "CharRNN | RivalRNN":
@@ -221,9 +230,14 @@ class TextConfig(RunConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("window", "validate_every", "halve_from", "max_valid_windows"):
+        for name in ("window", "validate_every", "halve_from", "look_every", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
+        if self.update.optimizer == "path_sgd" and self.model.cell not in RECTIFIED:
+            raise UsageError(
+                f"--optimizer path_sgd: the cell {self.model.cell!r} does not consist of ReLUs; --model.cell takes "
+                f"{', '.join(RECTIFIED)} for it"
+            )
         if not 0 < self.train_share <= 1:
             raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))

@@ -1,42 +1,108 @@
-"""The options of the rivals, as the command line takes them: known without torch."""
+"""The options of the rivals, as the command line takes them, in families of cells: known without torch."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import tyro
 
 from bipolar.lab.training.flags import FloatFlag, IntFlag
 
 
-@dataclass(frozen=True)
-class RivalOptions:
-    """Options of the rivals, each of some cells alone; their defaults are the published values."""
+def _of_model(name: str) -> Any:
+    """The flag of an option: ``--model.NAME``, whatever the family under which the help lists it."""
+    return tyro.conf.arg(name=f"model.{name}", prefix_name=False, help_behavior_hint="")
 
-    zoneout: FloatFlag = None
-    """Zoneout of hidden units: rnn, relu, irnn, gru, lstm. Default: 0."""
-    zoneout_cell: FloatFlag = None
-    """Zoneout of the cell: lstm. Default: 0."""
-    stochastic_depth: FloatFlag = None
-    """The rate at which the whole state stays for a step: rnn, relu, irnn, gru, lstm. Default: 0."""
-    candidate_dropout: FloatFlag = None
-    """Recurrent dropout without memory loss, on the candidate alone: lstm, hyper_lstm. Default: 0."""
-    layer_norm: bool = False
+
+@dataclass(frozen=True)
+class OfHeldStates:
+    """The cells whose state may stay as it was for a step, at random."""
+
+    zoneout: Annotated[FloatFlag, _of_model("zoneout")] = None
+    """The rate of zoneout of hidden units. Default: 0."""
+    zoneout_cell: Annotated[FloatFlag, _of_model("zoneout_cell")] = None
+    """The rate of zoneout of the cell, of lstm alone. Default: 0."""
+    stochastic_depth: Annotated[FloatFlag, _of_model("stochastic_depth")] = None
+    """The rate at which the whole state stays. Default: 0."""
+
+
+@dataclass(frozen=True)
+class OfLSTMs:
+    """The LSTM and others; each option names the cells that have it."""
+
+    candidate_dropout: Annotated[FloatFlag, _of_model("candidate_dropout")] = None
+    """Recurrent dropout without memory loss, on the candidate alone: lstm, hyper_lstm, delta_rnn. Default: 0."""
+    layer_norm: Annotated[bool, _of_model("layer_norm")] = False
     """Layer norm: lstm, hyper_lstm, hm_lstm."""
-    weight_norm: bool = False
+    weight_norm: Annotated[bool, _of_model("weight_norm")] = False
     """Weight norm: lstm."""
-    batch_norm: bool = False
+    batch_norm: Annotated[bool, _of_model("batch_norm")] = False
     """Batch norm: lstm (recurrent, with statistics for each time step), indrnn."""
-    depth: IntFlag = None
-    """Layers within a step: highway. Default: 10."""
-    skip: IntFlag = None
-    """Steps that a connection skips: skipping. Default: 2."""
-    heads: IntFlag = None
-    """Heads of attention: transformer. Default: 4."""
-    context: IntFlag = None
-    """Positions that one attends to: transformer. Default: 128."""
-    norm_stabiliser: FloatFlag = None
-    """The weight of the norm stabiliser, a term of the loss: all rivals. Default: 0."""
+
+
+@dataclass(frozen=True)
+class OfHighway:
+    """The recurrent highway network."""
+
+    depth: Annotated[IntFlag, _of_model("depth")] = None
+    """Layers within a step. Default: 10."""
+    input_dropout: Annotated[FloatFlag, _of_model("input_dropout")] = None
+    """Dropout of the input, with one mask a sequence. Default: 0."""
+
+
+@dataclass(frozen=True)
+class OfSkipping:
+    """The Skipping-RNN."""
+
+    skip: Annotated[IntFlag, _of_model("skip")] = None
+    """Steps that a connection skips. Default: 2."""
+
+
+@dataclass(frozen=True)
+class OfTransformer:
+    """The transformer."""
+
+    heads: Annotated[IntFlag, _of_model("heads")] = None
+    """Heads of attention. Default: 4."""
+    context: Annotated[IntFlag, _of_model("context")] = None
+    """Positions that one attends to. Default: 128."""
+
+
+@dataclass(frozen=True)
+class OfAllRivals:
+    """All cells but the stack."""
+
+    norm_stabiliser: Annotated[FloatFlag, _of_model("norm_stabiliser")] = None
+    """The weight of the norm stabiliser, a term of the loss. Default: 0."""
+
+
+@dataclass(frozen=True)
+class RivalOptions(OfAllRivals, OfTransformer, OfSkipping, OfHighway, OfLSTMs, OfHeldStates):
+    """Options of the rivals, each of some cells alone; their defaults are the published values."""
 
     @property
     def given(self) -> dict[str, Any]:
         """The options that were given."""
         values = {option: getattr(self, option.name) for option in fields(self)}
         return {option.name: value for option, value in values.items() if value != option.default}
+
+
+def _box(title: str) -> Any:
+    """A family's box in the help."""
+    return tyro.conf.arg(name=title, prefix_name=False)
+
+
+def of_families(
+    held: Annotated[OfHeldStates, _box("rnn, relu, irnn, gru and lstm")],
+    lstms: Annotated[OfLSTMs, _box("lstm and its kin")],
+    highway: Annotated[OfHighway, _box("highway")],
+    skipping: Annotated[OfSkipping, _box("skipping")],
+    transformer: Annotated[OfTransformer, _box("transformer")],
+    rivals: Annotated[OfAllRivals, _box("rival")],
+) -> RivalOptions:
+    """The options, from those of each family: the help lists them so."""
+    families = (held, lstms, highway, skipping, transformer, rivals)
+    return RivalOptions(**{name: value for family in families for name, value in vars(family).items()})
+
+
+#: The options as flags, without a prefix of their own.
+RivalFlags: TypeAlias = Annotated[RivalOptions, tyro.conf.arg(name="", constructor=of_families)]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bipolar.lab.cells.model import RivalRNN
+from bipolar.lab.cells.path_norm import path_sgd
 from bipolar.lab.data import Corpus, Streams, load_text
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.training.average import Average
@@ -36,7 +37,7 @@ class TextTask(Task):
     unit = "bpc"
 
     def __init__(self, config: TextConfig, corpus: Corpus) -> None:
-        self.config, self.recipe, self.corpus = config, config.recipe, corpus
+        self.config, self.recipe, self.corpus, self.look_every = config, config.recipe, corpus, config.look_every
         self.state: Tensor | None = None
         self.offset = 0
         self.validations: list[float] = []
@@ -53,7 +54,10 @@ class TextTask(Task):
         if isinstance(model, CharRNN) and c.model.lsuv != "none":
             generator = torch.Generator().manual_seed(c.seed)
             model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
-        if c.update.fast:
+        optimizer: torch.optim.Optimizer
+        if c.update.optimizer == "path_sgd":
+            optimizer = path_sgd(cast(RivalRNN, model), c.window, self.recipe.lr)
+        elif c.update.fast:
             optimizer = c.update.make(c.update.optimizer or "adam", model, self.recipe.lr)
         else:
             optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
@@ -107,16 +111,20 @@ class TextTask(Task):
             total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
         return mean_over_processes(self.fabric, total / windows / math.log(2))
 
+    def look(self) -> dict[str, Any]:
+        metrics = {"valid_bpc": self.evaluate("valid")}
+        if self.average is not None:
+            with self.average.in_place():
+                metrics["averaged_valid_bpc"] = self.evaluate("valid")
+        return metrics
+
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
         if not final and (epoch + 1) % self.recipe.validate_every:
             return None
-        value = self.evaluate("valid")
-        metrics = {"valid_bpc": value}
+        metrics = self.look()
+        value = min(metrics.values())
         if self.average is not None:
-            with self.average.in_place():
-                metrics["averaged_valid_bpc"] = averaged = self.evaluate("valid")
-            self.weights = "averaged" if averaged < value else "raw"
-            value = min(averaged, value)
+            self.weights = "averaged" if value < metrics["valid_bpc"] else "raw"
         halve = bool(self.validations) and not value < self.validations[-1]
         self.validations.append(value)
         if halve and len(self.validations) >= self.recipe.halve_from and self.schedule is None:
