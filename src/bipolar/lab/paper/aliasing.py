@@ -102,6 +102,11 @@ ITEM = Training(
     published={"elu": DNC, "belu": "converges"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "ELU is bright, BELU dark. Solid: right gradients, and the two should run together. Dotted: the derivative of"
+        " ELU taken after the skip was added. Dashed: a gradient that does not enter the skip through time. Look "
+        "which curves leave the solid ones."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

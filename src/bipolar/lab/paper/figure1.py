@@ -125,6 +125,10 @@ ITEM = Computation(
     about="The mean of the output over both kinds of unit, integrated exactly, for a normal input of unit variance.",
     claims=CLAIMS,
     published={"claim": "flipping every second unit moves the mean activation towards zero"},
+    caption=(
+        "Each panel has both halves of a layer: ordinary units in blue, flipped ones dashed. The dashed curve is the "
+        "blue one turned by half a turn about the origin, so the two outputs cancel in the mean."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

@@ -221,6 +221,11 @@ ITEM = Computation(
     ),
     claims=CLAIMS,
     published={"claim": "the bipolar systems are less prone to an exploding mean and variance"},
+    caption=(
+        "Pale and broad: plain activations; dashed: their bipolar versions. On top, LSUV on the variance: a dashed "
+        "curve below the pale one of its colour is a system that grows less with the bipolar activation. Below, LSUV "
+        "on the second moment: there the two should coincide in all panels but those of the mean."
+    ),
     draw=draw,
     tables=tables,
     compute=lambda scale, data_dir: compute(),

@@ -99,6 +99,10 @@ ITEM = Training(
     published={"last test error (%)": {name: table5.PUBLISHED["orn"][name] for name in table5.ACTIVATIONS}},
     runs=runs,
     collect=collect,
+    caption=(
+        "Solid: plain; dashed: bipolar, in the same colour; the legend has the rates. Look whether the dashed curve "
+        "falls faster."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table("The learning rate that the search found", seeds, {"lr": "learning rate", "status": "status"}, 4)

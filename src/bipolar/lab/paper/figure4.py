@@ -170,6 +170,11 @@ ITEM = Computation(
     ),
     claims=CLAIMS,
     published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
+    caption=(
+        "The darker, the larger the gradient of the last step's loss on that layer at that time. Without skips it "
+        "runs down a diagonal, as many steps back in time as layers down; with skips it should stay in the last "
+        "column, straight down."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

@@ -81,6 +81,10 @@ ITEM = Training(
     published={"claim": "without skips deep stacks learn more slowly, with skips they do not"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Lighter is deeper. Without skips the light curves should stay above the dark ones, with skips they should "
+        "not: there depth does no harm."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

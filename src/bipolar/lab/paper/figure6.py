@@ -172,6 +172,10 @@ ITEM = Training(
     published={"elu": DNC},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Solid: plain; dashed: bipolar, in the same colour; dotted: plain, with LSUV on the second moment. Look "
+        "whether the dashed curve runs below the solid one, and the dotted one with it."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

@@ -126,6 +126,10 @@ ITEM = Training(
     published={"elu": DNC, "selu": DNC, SHALLOW: DNC, TEXT8: DNC},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Networks of the paper's own size, which diverge in the paper. Look for a curve that turns upwards, or that "
+        "the legend calls not converged."
+    ),
     draw=draw,
     tables=table_of_curves,
     seeds={"quick": 1, "small": 3, "paper": 3},

@@ -87,6 +87,10 @@ ITEM = Training(
     published={"claim": "LSUV allows training to work in deeper stacks; without skips it is not enough"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Solid: with LSUV; dashed: without. Lighter is deeper. Look for a dashed light curve above the solid one, or "
+        "one that ends early: deep stacks that need LSUV."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

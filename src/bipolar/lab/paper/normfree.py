@@ -157,6 +157,11 @@ ITEM = Training(
     published={"claim": "bipolar activations and LSUV alleviate the need for normalisation layers"},
     runs=runs,
     collect=collect,
+    caption=(
+        "Each point is a seed, the black line their mean; further left is better. Blue: with batch norm; orange: "
+        "without. Look how far the orange points move to the left from recipe to recipe, and whether the last ones "
+        "reach the blue."
+    ),
     draw=draw,
     tables=table("By norm and recipe"),
 )

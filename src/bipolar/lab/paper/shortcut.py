@@ -99,6 +99,11 @@ ITEM = Training(
     published={"Table 5, WideResNet": {name: table5.PUBLISHED["wrn"][name] for name in table5.ACTIVATIONS}},
     runs=runs,
     collect=collect,
+    caption=(
+        "Each point is a seed, the black line their mean; further left is better. With a clean shortcut a plain "
+        "activation and its bipolar version, in one colour, should lie together; with a rectified one the plain "
+        "activation should be further right."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

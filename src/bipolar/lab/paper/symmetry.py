@@ -172,6 +172,11 @@ ITEM = Computation(
         "double precision; then the same with something between that does not commute with signs."
     ),
     claims=CLAIMS,
+    caption=(
+        "Pale and broad: the plain twin; dashed: the bipolar network. On top nothing stands between the activations "
+        "that minds signs, and the dashes should lie on the pale curve throughout; below max pooling or LayerNorm "
+        "stands there, and the two should part."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

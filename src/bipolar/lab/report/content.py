@@ -133,8 +133,8 @@ class Report:
         about = [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
         if self.has_recorded:
             about.append(
-                f"The last column has the verdicts of earlier runs, which come with the package, at the scale small: "
-                f"{ABOUT_SCALES['small']}."
+                f"Last in each line stands the verdict of earlier runs, which comes with the package, at the scale "
+                f"small: {ABOUT_SCALES['small']}."
             )
         return about
 

@@ -1,4 +1,4 @@
-"""The effect behind a verdict: the two sides that a claim compares, seed by seed, as a small picture within the page."""
+"""The effect behind a verdict: the sides that a claim compares, seed by seed, as a small picture within the page."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ WIDTH, LANE, LEFT, RIGHT, FAILED, MOST = 160.0, 16.0, 5.0, 132.0, 146.0, 3
 WORDS: dict[Order, str] = {
     "below": "lower",
     "above": "higher",
-    "equal": "equal within the margin",
+    "equal": "equal",
     "unclear": "too close to tell",
 }
 #: Differences below it have an exponent, and so have numbers from the other on.
@@ -25,8 +25,13 @@ SMALLEST, LARGEST = 1e-4, 1e5
 def in_words(comparison: Comparison) -> str:
     """The sides, for readers who cannot see the picture."""
     sides = ", ".join(f"{side.name} {mean_of(side, comparison)}" for side in comparison.sides)
-    quantity, apart = comparison.side.quantity, apart_of(comparison)
-    return f"{quantity}{': ' if quantity else ''}{sides}{'; ' if apart else ''}{apart}"
+    return ": ".join(part for part in (measured(comparison), sides, apart_of(comparison)) if part)
+
+
+def measured(comparison: Comparison) -> str:
+    """The quantity, and the number of seeds."""
+    seeds = len([seed for seed in comparison.side.seeds if seed])
+    return f"{comparison.side.quantity}, {seeds} seed{'s' if seeds > 1 else ''}" if seeds else comparison.side.quantity
 
 
 def mean_of(side: Entry, comparison: Comparison) -> str:
@@ -105,6 +110,8 @@ def _scale(comparison: Comparison) -> Callable[[float], float]:
     low, span = min(finite, default=0.0), max(finite, default=0.0) - min(finite, default=0.0)
 
     def place(value: float) -> float:
+        if not math.isfinite(value):
+            return RIGHT if value > 0 else LEFT
         share = (value - low) / span if 0 < span < math.inf else 0.0
         return LEFT + (RIGHT - LEFT) * min(max(share, 0.0), 1.0)
 

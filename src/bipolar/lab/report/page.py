@@ -12,6 +12,8 @@ from bipolar.lab.reproduce.records import results_of
 
 #: Comparisons of a claim in the summary; its section has all.
 SHOWN = 2
+#: The length of a reason that stands in the summary as it is; a longer one unfolds.
+SHORT = 45
 
 
 def page(report: Report) -> str:
@@ -25,6 +27,7 @@ def page(report: Report) -> str:
         sections={section.item.name for section in report.sections},
         statuses=STATUSES,
         shown=SHOWN,
+        short=SHORT,
         effects=effects,
         recorded=RECORDED,
         introduction=[escape(paragraph).format(paper=link) for paragraph in INTRODUCTION],

@@ -41,7 +41,8 @@ class Entry:
         """The standard deviation over the seeds."""
         if self.mean is None or len(self.numbers) < 2:
             return None
-        return math.sqrt(sum((value - self.mean) ** 2 for value in self.numbers) / (len(self.numbers) - 1))
+        apart = [value - self.mean for value in self.numbers]
+        return math.sqrt(sum(a * a for a in apart) / (len(apart) - 1))  # a ** 2 would raise where a * a is infinite
 
     @property
     def standard_error(self) -> float | None:
