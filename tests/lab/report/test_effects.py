@@ -17,11 +17,11 @@ MARGIN = Margin(0.02, 0.05, "BPC")
 
 
 def comparison(a: list[float | str], b: list[float | str], margin: Margin | None = MARGIN) -> Comparison:
-    sides = [
+    side, rival = (
         Entry(tuple(values), seeds=tuple(map(str, range(len(values)))), name=name, quantity="validation BPC")
         for name, values in (("belu", a), ("elu", b))
-    ]
-    return Comparison(*sides, margin, None if margin is None else compare(*sides, margin))
+    )
+    return Comparison(side, rival, margin, None if margin is None else compare(side, rival, margin))
 
 
 def parts(side: Entry, of: Comparison, kind: str) -> list[dict[str, str]]:

@@ -129,7 +129,7 @@ def test_the_command_writes_the_verdicts(reported: Path, tmp_path: Path) -> None
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdicts["mean"]["verdict"] == "reproduced"
     assert (verdicts["elu"]["scale"], verdicts["elu"]["seeds"]) == ("small", 2)
-    nothing = {"verdict": "not decided", "reason": "", "scale": None, "seeds": 0, "comparisons": []}
+    nothing: dict[str, object] = {"verdict": "not decided", "reason": "", "scale": None, "seeds": 0, "comparisons": []}
     assert verdicts["rates"] | {"reason": ""} == nothing
     with pytest.raises(SystemExit, match="--verdicts"):
         main(["report", str(reported), "--verdicts", str(tmp_path)])

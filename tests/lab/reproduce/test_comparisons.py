@@ -3,13 +3,12 @@
 import json
 import math
 import statistics
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bipolar.lab.reproduce.comparisons import Comparison, Margin, Order, compare, difference
+from bipolar.lab.reproduce.comparisons import Comparison, Margin, compare, difference
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
@@ -73,11 +72,11 @@ def test_verdicts_are_equal_whatever_was_shown() -> None:
 
 @given(a=VALUES, b=VALUES, seeds=st.booleans(), margin=st.none() | st.just(Margin(0.1, 0.2, "BPC")))
 def test_as_json_and_back(a: list[float | str], b: list[float | str], seeds: bool, margin: Margin | None) -> None:
-    sides = [
+    side, rival = (
         Entry(tuple(v), seeds=tuple(map(str, range(len(v)))) if seeds else (), name="n", quantity="q") for v in (a, b)
-    ]
-    order = None if margin is None else compare(*sides, margin)
-    for comparison in (Comparison(*sides, margin, order), Comparison(sides[0])):
+    )
+    order = None if margin is None else compare(side, rival, margin)
+    for comparison in (Comparison(side, rival, margin, order), Comparison(side)):
         assert Comparison.from_json(json.loads(json.dumps(comparison.to_json()))) == comparison
 
 
@@ -98,7 +97,7 @@ def test_the_difference_is_that_of_the_pairs(pairs: list[tuple[float, float]]) -
 def test_the_margin_is_that_of_the_number_of_seeds(
     a: list[float | str], b: list[float | str], width: float | None
 ) -> None:
-    comparison = Comparison(Entry(a), Entry(b), MARGIN, cast(Order, "unclear"))
+    comparison = Comparison(Entry(a), Entry(b), MARGIN, "unclear")
     assert comparison.width == width
     assert (comparison.difference is None) == (width is None)
     assert Comparison(Entry(a), Entry(b)).width is None

@@ -124,7 +124,7 @@ def _lag(e: Evidence, kind: str) -> Entry:
 
 def _smeared(e: Evidence) -> Verdict:
     entry = _lag(e, "without skips")
-    e.show(entry, Entry([DIAGONAL], name="45 degrees"), Margin(NEAR, NEAR, "steps"))
+    e.show(entry, Entry([DIAGONAL], name="45 degrees"), margin=Margin(NEAR, NEAR, "steps"))
     lag = entry.mean or 0.0
     reason = (
         f"without skips the gradient at the lowest of 36 layers is centred {lag:.1f} steps back; 45 degrees would be 35"

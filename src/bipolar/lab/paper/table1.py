@@ -166,7 +166,7 @@ def _best(e: Evidence) -> Verdict:
 
 def _deepest(e: Evidence) -> Verdict:
     deepest, shallow = (_error(e, depth, "belu") for depth in ("144", "4"))
-    e.show(deepest, shallow, Margin(OF_144_LAYERS, OF_144_LAYERS, "BPC"))
+    e.show(deepest, shallow, margin=Margin(OF_144_LAYERS, OF_144_LAYERS, "BPC"))
     reason = f"validation BPC: 144 layers {deepest.text()}, 4 layers {shallow.text()}"
     if deepest.mean is None or shallow.mean is None:
         return Verdict("not reproduced" if deepest.mean is None else "not decided", reason)

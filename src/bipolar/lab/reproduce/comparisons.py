@@ -143,9 +143,10 @@ class Comparison:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Comparison":
         """The inverse of :meth:`to_json`."""
-        side, *rival = (
-            Entry(**{part: tuple(value) if isinstance(value, list) else value for part, value in side.items()})
+        parts: list[dict[str, Any]] = [
+            {part: tuple(value) if isinstance(value, list) else value for part, value in side.items()}
             for side in values["sides"]
-        )
+        ]
+        side, *rival = (Entry(**of_side) for of_side in parts)
         margin = Margin(*values["margin"]) if "margin" in values else None
         return cls(side, rival[0] if rival else None, margin, values.get("order"))

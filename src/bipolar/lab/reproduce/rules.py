@@ -77,7 +77,7 @@ def entry_of_search(e: Evidence, item: str, name: str, value: Callable[[Results]
     """As :meth:`Evidence.entry_of`. A search that finds no rate is not repeated: its failure stands for all seeds."""
     first, *others = (value(results) for results in e.seeds(item))
     alone = first == DNC and all(other is None for other in others)
-    return Entry([DNC], **named_by(name)) if alone else e.entry_of(item, name, value)
+    return named_by(name, Entry([DNC])) if alone else e.entry_of(item, name, value)
 
 
 def only_plain_diverges(

@@ -69,7 +69,7 @@ class Evidence:
         values = [v for v in found.values() if v is not None]
         if len(values) < len(found):
             raise MissingError(f"{item} has nothing at {name}" + (" for some seeds" if values else ""))
-        return Entry(values, seeds=tuple(found), **named_by(name))
+        return named_by(name, Entry(values, seeds=tuple(found)))
 
     def compare(self, side: Entry, rival: Entry, margin: Margin) -> Order:
         """As :func:`compare`; and the verdict on the claim keeps it, so that the report can draw it."""
@@ -78,7 +78,7 @@ class Evidence:
             self.comparisons.append(Comparison(side, rival, margin, order))
         return order
 
-    def show(self, side: Entry, rival: Entry | None = None, margin: Margin | None = None) -> None:
+    def show(self, side: Entry, rival: Entry | None = None, *, margin: Margin | None = None) -> None:
         """Keeps a side, or two beside each other, for the report where a rule looks at them in another way."""
         self.comparisons.append(Comparison(side, rival, margin))
 
@@ -96,11 +96,11 @@ QUANTITIES = {
 }
 
 
-def named_by(path: str) -> dict[str, str]:
-    """Name and quantity of an entry, from its path in the results."""
+def named_by(path: str, entry: Entry) -> Entry:
+    """An entry with its name and its quantity, from its path in the results."""
     *names, last = path.split(" / ")
     quantity = QUANTITIES.get(last, "")
-    return {"name": ", ".join(names if quantity else [*names, last]), "quantity": quantity}
+    return replace(entry, name=", ".join(names if quantity else [*names, last]), quantity=quantity)
 
 
 @dataclass(frozen=True)

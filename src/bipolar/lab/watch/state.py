@@ -8,11 +8,11 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.watch.places import METRICS
@@ -148,9 +148,10 @@ class Watched:
         stamp = [stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
         if stamp != self.stamp:
             self.stamp = stamp
-            self.known = State(_rows(self.directory), *(_read(self.directory / name) for name in names[1:]))
+            config, result = (_read(self.directory / name) for name in names[1:])
+            self.known = State(_rows(self.directory), config, result)
         age = max(now - stats[0].st_mtime, 0.0) if stats[0] else 0.0
-        return State(self.known.rows, self.known.config, self.known.result, age)
+        return replace(self.known, age=age)
 
 
 def _rows(directory: Path) -> list[Row]:
@@ -183,5 +184,5 @@ def _number(value: object) -> float | None:
     return float(value) if abs(value) < LARGEST and math.isfinite(value) else None
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
