@@ -91,7 +91,7 @@ def test_without_a_command_there_is_help(arguments: list[str], capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    "command", ["reproduce", "report", "train text", "train images", "eval", "sample", "export", "data"]
+    "command", ["reproduce", "report", "train text", "train images", "watch", "eval", "sample", "export", "data"]
 )
 def test_help_names_the_real_defaults(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -127,6 +127,9 @@ def test_help_and_errors_do_not_wait_for_torch(tmp_path: Path) -> None:
         f"eval {tmp_path}",
         f"sample {tmp_path}",
         f"report {tmp_path}/nothing",
+        "watch --help",
+        f"watch {tmp_path}/nothing",
+        f"watch {tmp_path}",
     )
     code = f"""
 import sys

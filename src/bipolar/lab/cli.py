@@ -49,6 +49,8 @@ else:
 
 #: Workers at the scale quick, unless asked for: more would only take memory, for some dozens of short runs.
 MOST_WORKERS = 8
+#: The longest pause of bipolar watch, in seconds.
+LONGEST = 3600.0
 #: The exit code of a run that did not converge.
 DIVERGED = 3
 
@@ -192,6 +194,30 @@ def _train(run: Callable[[Config], dict[str, Any]], config: Config) -> None:
     print(f"The run is in {out}")
     if result["status"] != "finished":
         sys.exit(DIVERGED)
+
+
+@app.command
+def watch(runs: Annotated[Path, tyro.conf.Positional], *, once: bool = False, every: float = 1.0) -> None:
+    """Watch training runs: steps, time left, the curve of the loss, learning rate and last validation. Ctrl-C ends it.
+
+    Args:
+        runs: The directory of a run, or of several, such as --out of bipolar reproduce.
+        once: Print the state and end, as without a terminal.
+        every: The seconds between two looks.
+    """
+    if not runs.is_dir():
+        raise UsageError(f"{runs}: {'expected a directory, this is a file' if runs.exists() else 'no such directory'}")
+    if not 0 < every <= LONGEST:
+        raise UsageError(f"--every {every}: expected seconds, above 0 and {LONGEST:g} at most")
+
+    from bipolar.lab.watch.places import runs_in
+
+    if not runs_in(runs):
+        raise UsageError(f"{runs}: there is no run of bipolar train here, nor in a directory below; --out says where")
+
+    from bipolar.lab.watch.view import show
+
+    show(runs, once=once, every=every)
 
 
 @app.command(name="eval")

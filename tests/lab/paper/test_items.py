@@ -59,3 +59,8 @@ def test_pictures_can_be_drawn(tmp_path: Path) -> None:
         legends = [axes.get_legend() for axes in figure.axes]
         labels = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
         assert sum("did not converge" in label for label in labels) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, item in ITEMS.items() if item.draw])
+def test_every_picture_says_what_to_see(name: str) -> None:
+    assert ITEMS[name].caption.endswith(".")

@@ -5,7 +5,6 @@ import html
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS, table2
 from bipolar.lab.report import write_markdown, write_report, write_verdicts
-from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED, read
 from bipolar.lab.report.recorded import recorded
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
@@ -84,7 +83,9 @@ def test_the_documentation_is_what_the_results_say(tmp_path: Path) -> None:
 def test_the_recorded_verdicts_are_what_the_results_say(tmp_path: Path) -> None:
     """The command in results/README.md was run after the last change."""
     made = write_verdicts(ROOT / "results/small", tmp_path / "recorded.json")
-    assert json.loads(made.read_text()) == {name: asdict(verdict) for name, verdict in recorded().items()}
+    assert json.loads(made.read_text()) == {
+        name: json.loads(json.dumps(verdict.to_json())) for name, verdict in recorded().items()
+    }
     assert {verdict.scale for verdict in recorded().values()} <= {"small", None}
 
 
@@ -95,9 +96,32 @@ def test_a_report_on_a_quick_run_shows_them(tmp_path: Path, reported: Path) -> N
     assert f"**{known.verdict}**" in (tmp_path / "report.md").read_text()
     for suffix in ("html", "md"):
         assert RECORDED in (tmp_path / f"report.{suffix}").read_text()
-        assert RECORDED not in (reported / f"report.{suffix}").read_text()  # which has other scales too
     claims = {claim["name"]: claim for claim in json.loads((tmp_path / "report.json").read_text())["claims"]}
-    assert claims["rates"]["recorded"] == asdict(known)
+    assert claims["rates"]["recorded"] == json.loads(json.dumps(known.to_json()))
+
+
+def test_a_report_on_other_runs_shows_them_unless_they_are_the_same(tmp_path: Path, reported: Path) -> None:
+    for suffix in ("html", "md"):
+        assert RECORDED in (reported / f"report.{suffix}").read_text()
+    assert RECORDED not in write_markdown(reported, tmp_path / "alone.md").read_text()
+    assert read(reported, ITEMS.values(), beside_recorded=True).has_recorded
+    assert not read(ROOT / "results/small", ITEMS.values(), beside_recorded=True).has_recorded
+
+
+def test_the_report_keeps_the_comparisons_as_data(reported: Path) -> None:
+    claims = {claim["name"]: claim for claim in json.loads((reported / "report.json").read_text())["claims"]}
+    (compared,) = claims["bselu"]["comparisons"]
+    assert [side["name"] for side in compared["sides"]] == ["bselu, 36 layers", "belu, 36 layers"]
+    assert compared["sides"][0]["ours"] == [1.9, 1.9]
+    assert compared["order"] == "equal"
+
+
+@pytest.mark.parametrize("name", [name for name, verdict in recorded().items() if verdict.verdict != "not decided"])
+def test_every_recorded_verdict_that_is_decided_has_an_effect_to_show(name: str) -> None:
+    assert recorded()[name].comparisons
+    for comparison in recorded()[name].comparisons:
+        assert all(side.name and side.ours for side in comparison.sides)
+        assert comparison.side.quantity
 
 
 def test_the_command_writes_the_verdicts(reported: Path, tmp_path: Path) -> None:
@@ -105,7 +129,8 @@ def test_the_command_writes_the_verdicts(reported: Path, tmp_path: Path) -> None
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdicts["mean"]["verdict"] == "reproduced"
     assert (verdicts["elu"]["scale"], verdicts["elu"]["seeds"]) == ("small", 2)
-    assert verdicts["rates"] | {"reason": ""} == {"verdict": "not decided", "reason": "", "scale": None, "seeds": 0}
+    nothing: dict[str, object] = {"verdict": "not decided", "reason": "", "scale": None, "seeds": 0, "comparisons": []}
+    assert verdicts["rates"] | {"reason": ""} == nothing
     with pytest.raises(SystemExit, match="--verdicts"):
         main(["report", str(reported), "--verdicts", str(tmp_path)])
 

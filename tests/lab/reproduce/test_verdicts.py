@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from bipolar.lab.reproduce.comparisons import Margin, Order, compare
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, Order, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from tests.helpers.records import record
 
 MARGIN = Margin(0.02, 0.05, "BPC", paper=0.01)

@@ -1,5 +1,6 @@
 """The journal: metrics that go on where the last checkpoint left off."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,10 @@ def test_metrics_that_were_shortened_in_between(corpus: Path, tmp_path: Path) ->
     train_text(TextConfig(resume=out))
     assert b"\0" not in (out / "metrics.jsonl").read_bytes()
     assert [row["step"] for row in metrics(out) if "train_bpc" in row] == [40, 50, 60]
+
+
+def test_a_watcher_finds_the_rate_and_the_steps_of_the_whole_run(finished: Path) -> None:
+    lines = [row for row in metrics(finished) if "train_bpc" in row]
+    config = json.loads((finished / "config.json").read_text())
+    assert [row["lr"] for row in lines] == [config["config"]["lr"]] * len(lines)
+    assert config["steps"] == lines[-1]["step"]

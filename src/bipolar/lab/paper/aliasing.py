@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
+from bipolar.lab.reproduce.comparisons import Margin
 from bipolar.lab.reproduce.curves import draw_losses, table_of_curves, train_curves
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Results
 from bipolar.lab.reproduce.rules import decided_if, end_of_run
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.text import TextConfig
 
 STYLES = {"right": "-", "after skip": ":", "not through time": "--"}
@@ -67,8 +68,8 @@ def _aliasing(e: Evidence) -> Verdict:
         f"validation BPC: ELU with right gradients {right.text()}, BELU {belu.text()}, ELU with its derivative taken "
         f"after the skip {wrong.text()}"
     )
-    alike = compare(right, belu, Margin(0.05, 0.05, "BPC"))
-    worse = compare(wrong, right, Margin(0.2, 0.2, "BPC"))
+    alike = e.compare(right, belu, Margin(0.05, 0.05, "BPC"))
+    worse = e.compare(wrong, right, Margin(0.2, 0.2, "BPC"))
     return decided_if(alike == "equal" and worse == "above", reason, alike, worse)
 
 
@@ -101,6 +102,11 @@ ITEM = Training(
     published={"elu": DNC, "belu": "converges"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "ELU is bright, BELU dark. Solid: right gradients, and the two should run together. Dotted: the derivative of"
+        " ELU taken after the skip was added. Dashed: a gradient that does not enter the skip through time. Look "
+        "which curves leave the solid ones."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

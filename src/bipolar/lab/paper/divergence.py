@@ -159,11 +159,28 @@ def _deep(e: Evidence, name: str) -> tuple[int, int]:
     return sum(entry["left"] for entry in deep), sum(entry["seeds"] for entry in deep)
 
 
+def _show(e: Evidence, *names: str) -> None:
+    """Keeps the shares of the stacks that leave the bounds for the report."""
+    counts = {name: _deep(e, name) for name in names}
+    e.show(
+        *(
+            Entry(
+                [100 * left / seeds],
+                name=name,
+                quantity="stacks of 36 layers that leave the bounds (%)",
+                bounds=tuple(100 * end for end in _interval(left, seeds)),
+            )
+            for name, (left, seeds) in counts.items()
+        )
+    )
+
+
 def _explodes(name: str) -> Callable[[Evidence], Verdict]:
     """A rule: more plain stacks of 36 layers leave the bounds than bipolar ones. No difference leaves it open."""
 
     def decide(e: Evidence) -> Verdict:
         (plain, seeds), (flipped, _) = _deep(e, name), _deep(e, f"b{name}")
+        _show(e, f"b{name}", name)
         p, reverse = chance(plain, flipped, seeds), chance(flipped, plain, seeds)
         reason = f"{plain} of {seeds} {name} stacks of 36 layers leave the bounds, {flipped} of b{name} (p = {p:.2g})"
         if p < SIGNIFICANT:
@@ -177,6 +194,7 @@ def _explodes(name: str) -> Callable[[Evidence], Verdict]:
 
 def _variances_harm(e: Evidence) -> Verdict:
     (variance, seeds), (magnitude, _) = _deep(e, "relu, equal variances"), _deep(e, "relu")
+    _show(e, "relu", "relu, equal variances")
     p = chance(variance, magnitude, seeds)
     reason = (
         f"36 layers: {variance} of {seeds} ReLU stacks leave the bounds with equal variances, {magnitude} with equal "
@@ -225,6 +243,11 @@ ITEM = Computation(
         "equal variances instead. Second moment: LSUV sets the mean of the squares to 1."
     ),
     published={"claim": "with ReLU and ELU activations explode (Text8), with their bipolar variants they do not"},
+    caption=(
+        "Each bar is the share of fresh stacks whose signal leaves the bounds before any training, with its 95 % "
+        "interval; hatched bars are bipolar. Compare a hatched bar with the plain one of its colour, above all at 36 "
+        "layers."
+    ),
     draw=draw,
     tables=tables,
     compute=compute,

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar.lab.paper import table1
+from bipolar.lab.reproduce.comparisons import Margin
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
-from bipolar.lab.reproduce.verdicts import Claim, Evidence, Margin, MissingError, Verdict, compare
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig
 from bipolar.lab.training.update import Update
 
@@ -79,7 +80,9 @@ def _dropout(e: Evidence) -> Verdict:
     lost = ""
     for depth in ("4 layers", "36 layers"):
         entries = {
-            float(name.split(", ")[2].split()[1]): e.entry("dropout", name)
+            (rate := float(name.split(", ")[2].split()[1])): replace(
+                e.entry("dropout", name), name=f"{depth}, dropout {rate:g}", quantity="validation BPC"
+            )
             for name in e.seeds("dropout")[0]
             if name.startswith(f"{depth}, relu, ") and name.endswith("recurrent_dropout 0.025, block_dropout 0.025")
         }
@@ -91,7 +94,7 @@ def _dropout(e: Evidence) -> Verdict:
         lost += f"; {failed} of {len(runs)} runs of {depth} {DNC}" if failed else ""
         best = entries[min(means, key=lambda rate: means[rate])]
         margin = MARGIN.at(e.scale("dropout"))
-        good[depth] = {rate for rate, entry in entries.items() if compare(entry, best, margin) != "above"}
+        good[depth] = {rate for rate, entry in entries.items() if e.compare(entry, best, margin) != "above"}
     reason = "rates within the margin of the best: " + ", ".join(
         f"{depth}: {', '.join(f'{rate:g}' for rate in sorted(rates))}" for depth, rates in good.items()
     )

@@ -13,7 +13,7 @@ from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.tables import Entry, flat_table
 from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict
 
 # Large enough to see: with torch's default of 0.01 a leaky ReLU looks like a ReLU.
@@ -86,6 +86,12 @@ def _means(e: Evidence) -> Verdict:
         shifted = {name: float(values["mean for an input of mean 1"]) for name, values in results.items()}
     except KeyError:
         raise MissingError("figure1 was recorded without inputs of mean 1") from None
+    for name, values in results.items():
+        quantity = "mean of the output, for an input of mean 0"
+        plain_one = Entry(
+            [float(values["mean of the plain one"])], name=name.removeprefix("Bipolar "), quantity=quantity
+        )
+        e.show(Entry([float(values["mean"])], name=name, quantity=quantity), plain_one)
     reason = (
         f"for an input of mean 0 the mean of the output is at most {worst:.1g}, that of the plain activation at least "
         f"{plain:.2g}; for one of mean 1 it is "
@@ -119,6 +125,10 @@ ITEM = Computation(
     about="The mean of the output over both kinds of unit, integrated exactly, for a normal input of unit variance.",
     claims=CLAIMS,
     published={"claim": "flipping every second unit moves the mean activation towards zero"},
+    caption=(
+        "Each panel has both halves of a layer: ordinary units in blue, flipped ones dashed. The dashed curve is the "
+        "blue one turned by half a turn about the origin, so the two outputs cancel in the mean."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

@@ -137,10 +137,23 @@ def _dynamics(e: Evidence) -> Verdict:
         except KeyError:
             raise MissingError("figure2 was recorded without medians") from None
         held.append(_bipolar_grows_less(ends))
+        _show(e, ends, f"second moment after the last iteration, {kind} of the systems, as a power of ten")
         pairs = "; ".join(f"{n} {ends[n]:.3g} and {ends[f'b{n}']:.3g}" for n in ends if not n.startswith("b"))
         reasons.append(f"{kind} of the systems, plain and bipolar: {pairs}")
     reason = "second moment after the last iteration, " + "; ".join(reasons)
     return Verdict("not decided", reason) if any(held) and not all(held) else decided_if(all(held), reason)
+
+
+def _show(e: Evidence, ends: Mapping[str, float], quantity: str) -> None:
+    """Keeps the ends of the curves for the report, each bipolar one beside its plain one, as powers of ten."""
+
+    def entry(name: str) -> Entry:
+        power = math.log10(max(ends[name], 1e-30))
+        return Entry([power if power < math.inf else "infinite"], name=name, quantity=quantity)
+
+    for name in ends:
+        if not name.startswith("b"):
+            e.show(entry(f"b{name}"), entry(name))
 
 
 def _bipolar_grows_less(ends: Mapping[str, float]) -> bool:
@@ -164,6 +177,8 @@ def _lsuv_explains(e: Evidence) -> Verdict:
         for name, curve in curves.items()
         if not name.startswith("b")
     )
+    ends = {name: float(curve["second_moment"][-1]) for name, curve in curves.items()}
+    _show(e, ends, "second moment after the last iteration, as a power of ten")
     reason = (
         f"with LSUV on the second moment the curves of plain and bipolar differ by a factor of at most "
         f"{math.exp(apart):.6f}"
@@ -206,6 +221,11 @@ ITEM = Computation(
     ),
     claims=CLAIMS,
     published={"claim": "the bipolar systems are less prone to an exploding mean and variance"},
+    caption=(
+        "Pale and broad: plain activations; dashed: their bipolar versions. On top, LSUV on the variance: a dashed "
+        "curve below the pale one of its colour is a system that grows less with the bipolar activation. Below, LSUV "
+        "on the second moment: there the two should coincide in all panels but those of the mean."
+    ),
     draw=draw,
     tables=tables,
     compute=lambda scale, data_dir: compute(),

@@ -5,6 +5,7 @@ ten batches of training, for a network of 36 layers with bipolar ELU, initialise
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ from torch import Tensor
 
 from bipolar._rnn import StackedRNN
 from bipolar.lab.data import Streams, data_directory, load_text
+from bipolar.lab.reproduce.comparisons import Margin
 from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.tables import Entry, flat_table
 from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
 from bipolar.lab.unrolled import unrolled
 from bipolar.models import CharRNN
 
 LAYERS, BATCHES, SEED = 36, 10, 1
+#: Steps back at the lowest layer if the gradient runs at 45 degrees, and how far from it still counts.
+DIAGONAL, NEAR = 35.0, 9.0
 #: data, units, streams, time steps, learning rate
 SETTINGS = {
     "quick": ("python-docs", 32, 16, 50, 1e-3),
@@ -113,20 +117,25 @@ def configuration(scale: Scale) -> dict[str, Any]:
     return {**settings, "batches": BATCHES, "seed": SEED}
 
 
-def _lag(e: Evidence, kind: str) -> float:
-    return e.entry("figure4", kind, "mean_lag_of_the_lowest_layer").mean or 0.0
+def _lag(e: Evidence, kind: str) -> Entry:
+    found = e.entry("figure4", kind, "mean_lag_of_the_lowest_layer")
+    return replace(found, name=kind, quantity="steps back to the centre of the gradient at the lowest layer")
 
 
 def _smeared(e: Evidence) -> Verdict:
-    lag = _lag(e, "without skips")
+    entry = _lag(e, "without skips")
+    e.show(entry, Entry([DIAGONAL], name="45 degrees"), margin=Margin(NEAR, NEAR, "steps"))
+    lag = entry.mean or 0.0
     reason = (
         f"without skips the gradient at the lowest of 36 layers is centred {lag:.1f} steps back; 45 degrees would be 35"
     )
-    return decided_if(abs(lag - 35) < 9, reason)
+    return decided_if(abs(lag - DIAGONAL) < NEAR, reason)
 
 
 def _straightened(e: Evidence) -> Verdict:
-    without, with_ = _lag(e, "without skips"), _lag(e, "with skips")
+    entries = [_lag(e, kind) for kind in ("with skips", "without skips")]
+    e.show(*entries)
+    with_, without = (entry.mean or 0.0 for entry in entries)
     reason = f"centred {without:.1f} steps back without skips, {with_:.1f} with"
     return decided_if(with_ < without / 2, reason)
 
@@ -161,6 +170,11 @@ ITEM = Computation(
     ),
     claims=CLAIMS,
     published={"claim": "without skips the gradient is smeared at 45 degrees, with skips it is not"},
+    caption=(
+        "The darker, the larger the gradient of the last step's loss on that layer at that time. Without skips it "
+        "runs down a diagonal, as many steps back in time as layers down; with skips it should stay in the last "
+        "column, straight down."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

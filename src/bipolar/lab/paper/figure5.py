@@ -12,7 +12,7 @@ from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import BPC, decided_if, end_of_run
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
 from bipolar.lab.training.text import TextConfig, TextModel
 
 DEPTHS = {"quick": (4, 36), "small": (4, 8, 16, 36), "paper": (4, 8, 16, 24, 36)}
@@ -54,7 +54,7 @@ def _skips_help_depth(e: Evidence) -> Verdict:
         f"with skips {shallow.text()}"
     )
     margin = BPC.at(e.scale("figure5"))
-    deep, shallow_order = compare(with_, without, margin), compare(with_, shallow, margin)
+    deep, shallow_order = e.compare(with_, without, margin), e.compare(with_, shallow, margin)
     return decided_if(deep == "below" and shallow_order in ("below", "equal"), reason, deep, shallow_order)
 
 
@@ -81,6 +81,10 @@ ITEM = Training(
     published={"claim": "without skips deep stacks learn more slowly, with skips they do not"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Lighter is deeper. Without skips the light curves should stay above the dark ones, with skips they should "
+        "not: there depth does no harm."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

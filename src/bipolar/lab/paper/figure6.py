@@ -8,13 +8,14 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
+from bipolar.lab.reproduce.comparisons import Order
 from bipolar.lab.reproduce.curves import draw_losses, table_of_curves, train_curves
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Results
 from bipolar.lab.reproduce.rules import BPC_OF_A_CURVE, decided_by, end_of_run, mean_of_curve
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Order, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig
 
 #: The windows of a run whose mean losses are compared, and the share of them that counts as always.
@@ -50,7 +51,7 @@ def _faster(name: str) -> Callable[[Evidence], Verdict]:
             f"training BPC, mean over all steps: {name} {plain.text()}, b{name} {flipped.text()}; of the last steps: "
             f"{ends[0].text()} and {ends[1].text()}"
         )
-        return decided_by([compare(flipped, plain, BPC_OF_A_CURVE.at(e.scale("figure6")))], "below", reason)
+        return decided_by([e.compare(flipped, plain, BPC_OF_A_CURVE.at(e.scale("figure6")))], "below", reason)
 
     return decide
 
@@ -82,9 +83,10 @@ def _contest(e: Evidence, name: str, rival: str) -> tuple[Entry, Order]:
             gaps = _gaps(results[name], results[rival])
             shares.append(sum(gap < 0 for gap in gaps) / len(gaps))
             gaps_of_seeds.append(sum(gaps) / len(gaps))
-    of_rival = Entry([DNC if mean == DNC else 0.0 for mean in rival_means.ours], seeds=means.seeds)
+    of_rival = Entry([DNC if mean == DNC else 0.0 for mean in rival_means.ours], seeds=means.seeds, name=rival)
+    gap = Entry(gaps_of_seeds, seeds=means.seeds, name=name, quantity=f"training BPC less that of {rival}")
     margin = BPC_OF_A_CURVE.at(e.scale("figure6"))
-    return Entry(shares), compare(Entry(gaps_of_seeds, seeds=means.seeds), of_rival, margin)
+    return Entry(shares), e.compare(gap, of_rival, margin)
 
 
 def _always_below(name: str, rivals: Sequence[str]) -> Callable[[Evidence], Verdict]:
@@ -111,9 +113,9 @@ def _second_moment(e: Evidence) -> Verdict:
         f"{flipped.text()}, ReLU with LSUV on variance {variance.text()}"
     )
     margin = BPC_OF_A_CURVE.at(e.scale("figure6"))
-    if compare(variance, flipped, margin) != "above":
+    if e.compare(variance, flipped, margin) != "above":
         return Verdict("not decided", f"{reason}: there is no gap to close")
-    return decided_by([compare(second, flipped, margin)], "equal", reason)
+    return decided_by([e.compare(second, flipped, margin)], "equal", reason)
 
 
 CLAIMS = [
@@ -170,6 +172,10 @@ ITEM = Training(
     published={"elu": DNC},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Solid: plain; dashed: bipolar, in the same colour; dotted: plain, with LSUV on the second moment. Look "
+        "whether the dashed curve runs below the solid one, and the dotted one with it."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

@@ -4,9 +4,8 @@ The small scale trains the networks that are said to diverge, at the paper's siz
 epoch: 36 layers of 256 units take a CPU some three seconds a step. The quick scale takes the runs of Table 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,7 +14,9 @@ from bipolar.lab.paper import table1, table3
 from bipolar.lab.reproduce.curves import draw_losses, table_of_curves, train_curves
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Results
+from bipolar.lab.reproduce.rules import end_of_run
 from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
 from bipolar.lab.training.text import TextConfig
 
@@ -64,10 +65,12 @@ def _diverge(*names: str, quickly: bool = True) -> Callable[[Evidence], Verdict]
 
     def decide(e: Evidence) -> Verdict:
         seeds = e.seeds("first_epoch")
-        ends = {name: [_end(results, name) for results in seeds] for name in names}
-        lost = sum(end == DNC for found in ends.values() for end in found)
+        ends = [end_of_run(e, "first_epoch", name, "best_valid_bpc") for name in names]
+        for end in ends:
+            e.show(end)
+        lost = sum(value == DNC for end in ends for value in end.ours)
         total = len(names) * len(seeds)
-        shown = "; ".join(f"{name}: {', '.join(found)}" for name, found in ends.items())
+        shown = "; ".join(f"{end.name}: {', '.join(Entry([value]).text() for value in end.ours)}" for end in ends)
         reason = f"{lost} of {total} runs diverge; validation BPC by seed, {shown}"
         if lost == total:
             return Verdict("reproduced", reason)
@@ -76,11 +79,6 @@ def _diverge(*names: str, quickly: bool = True) -> Callable[[Evidence], Verdict]
         return Verdict("not decided" if lost else "not reproduced", reason)
 
     return decide
-
-
-def _end(results: Mapping[str, Any], name: str) -> str:
-    end = results[name]["best_valid_bpc"]
-    return f"{end:.3f}" if isinstance(end, float) else DNC
 
 
 CLAIMS = [
@@ -128,6 +126,10 @@ ITEM = Training(
     published={"elu": DNC, "selu": DNC, SHALLOW: DNC, TEXT8: DNC},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Networks of the paper's own size, which diverge in the paper. Look for a curve that turns upwards, or that "
+        "the legend calls not converged."
+    ),
     draw=draw,
     tables=table_of_curves,
     seeds={"quick": 1, "small": 3, "paper": 3},

@@ -82,6 +82,10 @@ ITEM = Training(
     published={},
     runs=runs,
     collect=normfree.collect,
+    caption=(
+        "Each point is a seed, the black line their mean; further left is better. Blue: with batch norm; orange: "
+        "without. Compare the orange points of a group with the better of its two blue ones."
+    ),
     draw=normfree.draw,
     tables=normfree.table("By length, depth and norm"),
 )

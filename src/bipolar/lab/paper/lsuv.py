@@ -16,7 +16,7 @@ from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import BPC, end_of_run
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, Verdict
 from bipolar.lab.training.text import TextConfig
 
 DEPTHS = (4, 36)
@@ -55,7 +55,7 @@ def _lsuv_helps_depth(e: Evidence) -> Verdict:
         for skips in SKIPS
     )
     margin = BPC.at(e.scale("lsuv"))
-    orders = [compare(ends[36, "LSUV", skips], ends[36, "no LSUV", skips], margin) for skips in SKIPS]
+    orders = [e.compare(ends[36, "LSUV", skips], ends[36, "no LSUV", skips], margin) for skips in SKIPS]
     if "below" in orders and "above" not in orders:
         return Verdict("reproduced", reason)
     return Verdict("not decided" if "unclear" in orders or "below" in orders else "not reproduced", reason)
@@ -87,6 +87,10 @@ ITEM = Training(
     published={"claim": "LSUV allows training to work in deeper stacks; without skips it is not enough"},
     runs=runs,
     collect=train_curves,
+    caption=(
+        "Solid: with LSUV; dashed: without. Lighter is deeper. Look for a dashed light curve above the solid one, or "
+        "one that ends early: deep stacks that need LSUV."
+    ),
     draw=draw,
     tables=table_of_curves,
 )

@@ -11,7 +11,7 @@ from bipolar.lab.paper import normfree
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.rules import ERROR, decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.update import Update
 
@@ -84,7 +84,7 @@ def _ingredients(e: Evidence) -> Verdict:
     reason = f"test error (%): {whole.text(1)} with all four, {alone.text(1)} with none; " + ", ".join(
         f"{entry.text(1)} without {name}" for name, entry in parts.items()
     )
-    order = compare(alone, whole, ERROR.at(e.scale("plain")))
+    order = e.compare(alone, whole, ERROR.at(e.scale("plain")))
     return decided_if(order == "above", reason, order)
 
 
@@ -125,6 +125,10 @@ ITEM = Training(
     published={},
     runs=runs,
     collect=normfree.collect,
+    caption=(
+        "Each point is a seed, the black line their mean; further left is better. Blue: with batch norm; orange: "
+        "without. Below all four ingredients, one is missing in each row: the further right, the more it matters."
+    ),
     draw=normfree.draw,
     tables=normfree.table("By norm and ingredients"),
 )

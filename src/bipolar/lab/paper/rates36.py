@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 
 from bipolar._tools.figures import ACTIVATION_COLORS
 from bipolar.lab.paper import table1
+from bipolar.lab.reproduce.comparisons import Margin, Order
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
 from bipolar.lab.reproduce.rules import BPC, decided_by
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Margin, MissingError, Order, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.guard import SLOW
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.lab.training.update import Update
@@ -167,7 +168,8 @@ def _below_the_top(e: Evidence, name: str) -> Entry:
         highest, top = highest_borne(results, name), max(map(float, results[name]))
         return DNC if highest is None else math.log2(top / highest)
 
-    return e.entry_of("rates36", name, value)
+    found = e.entry_of("rates36", name, value)
+    return replace(found, quantity="highest rate that it bears, in doublings below the highest that was tried")
 
 
 def _text_of_rates(e: Evidence, name: str) -> str:
@@ -180,7 +182,7 @@ def _order_of_rates(e: Evidence, name: str, rival: str) -> Order:
     ours, theirs = (_below_the_top(e, kind) for kind in (name, rival))
     if set(ours.ours) == set(theirs.ours) == {0.0}:
         return "unclear"
-    return compare(ours, theirs, DOUBLINGS)
+    return e.compare(ours, theirs, DOUBLINGS)
 
 
 def _bear(pairs: Mapping[str, str], wanted: Order) -> Callable[[Evidence], Verdict]:
@@ -205,7 +207,7 @@ def _equally_well(e: Evidence) -> Verdict:
     found = {name: _best(e, name) for pair in PAIRS.items() for name in pair}
     reason = "validation BPC: " + ", ".join(f"{where} {entry.text()}" for where, entry in found.values())
     margin = BPC.at(e.scale("rates36"))
-    orders = [compare(found[bipolar][1], found[plain][1], margin) for plain, bipolar in PAIRS.items()]
+    orders = [e.compare(found[bipolar][1], found[plain][1], margin) for plain, bipolar in PAIRS.items()]
     return decided_by(orders, "equal", reason)
 
 
@@ -253,6 +255,10 @@ ITEM = Training(
     published={"claim": "deep networks train with bipolar activations where they do not with plain ones"},
     runs=runs,
     collect=collect,
+    caption=(
+        "Error against learning rate, a line for each network. The further to the right a line goes before it rises "
+        "or ends in a cross, which stands for seeds that diverge, the higher the rates that the network bears."
+    ),
     draw=draw,
     tables=tables,
 )

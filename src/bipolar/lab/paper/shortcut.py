@@ -21,7 +21,7 @@ from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import ERROR, decided_if
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.images import ImageConfig
 
 #: activation, shortcut, where LSUV measures
@@ -64,10 +64,11 @@ def _shortcut(e: Evidence) -> Verdict:
     first = e.seeds("shortcut")[0]
     rates = [first[name].get("lr") for name in names[:2]]
     if rates[0] != rates[1]:
+        e.show(entries["brelu, clean"], entries["relu, clean"])
         return Verdict("not decided", f"{reason}; the searches found different rates, {rates[0]:g} and {rates[1]:g}")
     margin = ERROR.at(e.scale("shortcut"))
-    tie = compare(entries["brelu, clean"], entries["relu, clean"], margin)
-    worse = compare(entries["relu, rectified"], entries["relu, clean"], margin)
+    tie = e.compare(entries["brelu, clean"], entries["relu, clean"], margin)
+    worse = e.compare(entries["relu, rectified"], entries["relu, clean"], margin)
     return decided_if(tie == "equal" and worse == "above", reason, tie, worse)
 
 
@@ -98,6 +99,11 @@ ITEM = Training(
     published={"Table 5, WideResNet": {name: table5.PUBLISHED["wrn"][name] for name in table5.ACTIVATIONS}},
     runs=runs,
     collect=collect,
+    caption=(
+        "Each point is a seed, the black line their mean; further left is better. With a clean shortcut a plain "
+        "activation and its bipolar version, in one colour, should lie together; with a rectified one the plain "
+        "activation should be further right."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

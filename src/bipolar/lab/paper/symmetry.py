@@ -24,11 +24,12 @@ from bipolar.lab.reproduce.item import Computation
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.rules import decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.tables import Entry, flat_table
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.models import CharRNN, WideResNet
 
 STEPS = {"quick": 30, "small": 100, "paper": 300}
+KINDS = ("bipolar", "plain")
 SEED, LR, WEIGHT_DECAY = 1, 1e-3, 1e-4
 
 
@@ -90,7 +91,7 @@ def recurrent(norm: bool) -> Twins:
 def train(twins: Twins, steps: int) -> dict[str, list[float]]:
     """The losses of both networks by step, trained with Adam."""
     losses: dict[str, list[float]] = {}
-    for kind, network in (("bipolar", twins.bipolar), ("plain", twins.plain)):
+    for kind, network in zip(KINDS, (twins.bipolar, twins.plain), strict=True):
         optimizer = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         losses[kind] = []
         for step in range(steps):
@@ -139,6 +140,8 @@ def draw(seeds: Sequence[Results]) -> Figure:
 def _symmetry(e: Evidence) -> Verdict:
     (results,) = e.seeds("symmetry")
     equal = {name: pair["largest_difference"] == 0 for name, pair in results.items()}
+    for name, pair in results.items():
+        e.show(*(Entry([float(pair[kind][-1])], name=f"{kind}, {name}", quantity="last loss") for kind in KINDS))
     held = all(same == ("between" not in name) for name, same in equal.items())
     reason = "; ".join(f"{name}: {'equal to the last bit' if same else 'apart'}" for name, same in equal.items())
     return decided_if(held, reason)
@@ -169,6 +172,11 @@ ITEM = Computation(
         "double precision; then the same with something between that does not commute with signs."
     ),
     claims=CLAIMS,
+    caption=(
+        "Pale and broad: the plain twin; dashed: the bipolar network. On top nothing stands between the activations "
+        "that minds signs, and the dashes should lie on the pale curve throughout; below max pooling or LayerNorm "
+        "stands there, and the two should part."
+    ),
     draw=draw,
     tables=lambda seeds: [
         flat_table(

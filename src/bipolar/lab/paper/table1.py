@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from bipolar._activations.moments import Statistic
+from bipolar.lab.reproduce.comparisons import Margin, all_converged, compare
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
 from bipolar.lab.reproduce.rules import BPC, decided_by, decided_if, only_plain_diverges
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
-from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict, all_converged, compare
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.models import CharRNN
 
@@ -132,31 +133,30 @@ def _elu_depths(results: Results) -> dict[str, tuple[str]]:
     return {f"{depth} layers": (depth,) for depth in PUBLISHED if {"elu", "belu"} <= results.get(depth, {}).keys()}
 
 
+def _error(e: Evidence, depth: str, name: str) -> Entry:
+    return replace(e.entry("table1", depth, name, "valid_bpc"), name=f"{name}, {depth} layers")
+
+
 def _depth(e: Evidence) -> Verdict:
-    entries = {
-        (name, depth): e.entry("table1", depth, name, "valid_bpc") for name in ("relu", "belu") for depth in ("4", "36")
-    }
-    reason = "validation BPC: " + "; ".join(
-        f"{name}, {depth} layers {entry.text()}" for (name, depth), entry in entries.items()
-    )
+    entries = {(name, depth): _error(e, depth, name) for name in ("relu", "belu") for depth in ("4", "36")}
+    reason = "validation BPC: " + "; ".join(f"{entry.name} {entry.text()}" for entry in entries.values())
     margin = BPC.at(e.scale("table1"))
-    relu = compare(entries["relu", "36"], entries["relu", "4"], margin)
-    belu = compare(entries["belu", "36"], entries["belu", "4"], margin)
+    relu = e.compare(entries["relu", "36"], entries["relu", "4"], margin)
+    belu = e.compare(entries["belu", "36"], entries["belu", "4"], margin)
     return decided_if(relu == "above" and belu in ("equal", "below"), reason, relu, belu)
 
 
 def _best(e: Evidence) -> Verdict:
-    entries = {
-        f"{name}, {depth} layers": e.entry("table1", depth, name, "valid_bpc")
-        for depth, row in e.seeds("table1")[0].items()
-        for name in OF_THE_PAPER
-        if name in row
-    }
-    ours = e.entry("table1", "36", "belu", "valid_bpc")
+    cells = [
+        _error(e, depth, name) for depth, row in e.seeds("table1")[0].items() for name in OF_THE_PAPER if name in row
+    ]
+    entries = {entry.name: entry for entry in cells}
+    ours = _error(e, "36", "belu")
     means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
     if not means:
         raise MissingError("no run of table1 has converged")
-    best = min(means, key=lambda name: means[name])
+    best, *others = sorted(means, key=lambda name: means[name])
+    e.show(ours, entries[best if best != ours.name or not others else others[0]])
     reason = f"the lowest validation BPC is {means[best]:.3f} ({best}); belu, 36 layers: {ours.text()}"
     if best == "belu, 36 layers" and all_converged(ours):
         return Verdict("reproduced", reason)
@@ -165,7 +165,8 @@ def _best(e: Evidence) -> Verdict:
 
 
 def _deepest(e: Evidence) -> Verdict:
-    deepest, shallow = (e.entry("table1", depth, "belu", "valid_bpc") for depth in ("144", "4"))
+    deepest, shallow = (_error(e, depth, "belu") for depth in ("144", "4"))
+    e.show(deepest, shallow, margin=Margin(OF_144_LAYERS, OF_144_LAYERS, "BPC"))
     reason = f"validation BPC: 144 layers {deepest.text()}, 4 layers {shallow.text()}"
     if deepest.mean is None or shallow.mean is None:
         return Verdict("not reproduced" if deepest.mean is None else "not decided", reason)
@@ -176,9 +177,9 @@ def _deepest(e: Evidence) -> Verdict:
 
 
 def _bselu(e: Evidence) -> Verdict:
-    bselu, belu = (e.entry("table1", "36", name, "valid_bpc") for name in ("bselu", "belu"))
+    bselu, belu = (_error(e, "36", name) for name in ("bselu", "belu"))
     reason = f"validation BPC: bselu {bselu.text()}, belu {belu.text()}"
-    return decided_by([compare(bselu, belu, BPC.at(e.scale("table1")))], "equal", reason)
+    return decided_by([e.compare(bselu, belu, BPC.at(e.scale("table1")))], "equal", reason)
 
 
 CLAIMS = [

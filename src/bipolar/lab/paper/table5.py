@@ -13,21 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from bipolar.lab.reproduce.comparisons import all_converged, diverged
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results, halved_for_slowness
 from bipolar.lab.reproduce.rules import ERROR, decided_by, entry_of_search
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
-from bipolar.lab.reproduce.verdicts import (
-    Claim,
-    Evidence,
-    MissingError,
-    Status,
-    Verdict,
-    all_converged,
-    compare,
-    diverged,
-)
+from bipolar.lab.reproduce.verdicts import Claim, Evidence, MissingError, Status, Verdict
 from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.update import Update
@@ -165,6 +157,7 @@ def _rates(e: Evidence, reading: str) -> Verdict:
                     f"the search of {name} was halved for slow training, not for divergence: run it again"
                 )
         found = 0.0 if diverged(errors[1]) else row[flipped]["lr"]  # a search that fails finds no rate
+        e.show(*(e.entry("table5", network, column, "lr") for column in (flipped, plain)))
         ratios[f"{network}, {plain}"] = found / row[plain]["lr"] if not found or not diverged(errors[0]) else math.inf
     reason = "the rate that was found for the bipolar version is " + ", ".join(
         f"{ratio:g} times that of {name}" for name, ratio in ratios.items()
@@ -181,7 +174,7 @@ def _errors(e: Evidence, reading: str) -> Verdict:
         f"{network}, {name} {plain.text(1)} and {flipped.text(1)}"
         for (network, name, _), (plain, flipped) in pairs.items()
     )
-    return decided_by([compare(flipped, plain, margin) for plain, flipped in pairs.values()], "below", reason)
+    return decided_by([e.compare(flipped, plain, margin) for plain, flipped in pairs.values()], "below", reason)
 
 
 def _without_norm(e: Evidence, columns: Sequence[str]) -> dict[str, tuple[dict[str, Entry], Entry]]:
@@ -206,7 +199,7 @@ def _errors_with_and_without(networks: Mapping[str, tuple[Mapping[str, Entry], E
 
 def _batch_norm_is_better(e: Evidence) -> Verdict:
     networks, margin = _without_norm(e, ACTIVATIONS), ERROR.at(e.scale("table5"))
-    orders = [compare(entry, norm, margin) for entries, norm in networks.values() for entry in entries.values()]
+    orders = [e.compare(entry, norm, margin) for entries, norm in networks.values() for entry in entries.values()]
     reason = _errors_with_and_without(networks)
     if "below" in orders:
         return Verdict("not reproduced", reason)
@@ -223,6 +216,9 @@ def _no_need_of_norm(e: Evidence) -> Verdict:
     ]
     runs, lost = sum(len(entry.ours) for entry in texts), sum(len(entry.ours) - len(entry.numbers) for entry in texts)
     reason = f"of {runs} bipolar runs on text {lost} diverged; {_errors_with_and_without(networks)}"
+    for row, norm in networks.values():
+        for entry in row.values():
+            e.show(entry, norm)
     entries = [entry for row, _ in networks.values() for entry in row.values()]
     if any(diverged(entry) for entry in (*texts, *entries)):
         return Verdict("not reproduced", reason)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.paper import ITEMS
@@ -48,7 +48,7 @@ class Decided:
 
     claim: Claim
     verdict: Verdict
-    #: the verdict of the records that come with the package, in a report on a quick run
+    #: the verdict of the records that come with the package, in a report on other runs
     recorded: Recorded | None = None
 
 
@@ -102,7 +102,7 @@ class Section:
         return "; ".join(_flat(self.item.published))
 
     @property
-    def caption(self) -> str:
+    def in_words(self) -> str:
         """The picture in words, for readers who cannot see it."""
         return ". ".join([self.title, *(d.verdict.reason for d in self.claims)])
 
@@ -133,14 +133,20 @@ class Report:
         about = [f"The scale {scale}: {ABOUT_SCALES[scale]}." for scale in self.scales]
         if self.has_recorded:
             about.append(
-                f"The last column has the verdicts of earlier runs, which come with the package, at the scale small: "
-                f"{ABOUT_SCALES['small']}."
+                f"Last in each line stands the verdict of earlier runs, which comes with the package, at the scale "
+                f"small: {ABOUT_SCALES['small']}."
             )
         return about
 
     @property
     def has_recorded(self) -> bool:
         return any(d.recorded for d in self.decided)
+
+    def count(self, which: Literal["here", "recorded"]) -> dict[str, int]:
+        """The number of verdicts of each status, here or as recorded."""
+        recorded = [d.recorded.verdict for d in self.decided if d.recorded]
+        found = [d.verdict.status for d in self.decided] if which == "here" else recorded
+        return {status: found.count(status) for status in STATUSES}
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -163,8 +169,15 @@ class Report:
         return {name: {status: verdicts.count(status) for status in STATUSES} for name, verdicts in found.items()}
 
 
-def read(directory: Path, items: Iterable[Item]) -> Report:
-    """The report on the records in a directory."""
+def read(directory: Path, items: Iterable[Item], *, beside_recorded: bool = False) -> Report:
+    """The report on the records in a directory.
+
+    Args:
+        directory: the directory
+        items: the items to report on
+        beside_recorded: whether to show the verdicts that come with the package beside those of any scale, unless they
+            are the same. Those of a quick run always have them
+    """
     known = {item.name: item for item in items}
     records = {name: record for name in known if (record := read_record(directory, name)) is not None}
     if not records:
@@ -174,17 +187,21 @@ def read(directory: Path, items: Iterable[Item]) -> Report:
     decided = []
     for claim in (claim for item in known.values() for claim in item.claims):
         verdict = claim.verdict(evidence)
-        decided.append(
-            Decided(claim, verdict, recorded().get(claim.name))
-            if quick
-            else Decided(claim, with_remedy(claim, verdict, evidence))
-        )
+        decided.append(Decided(claim, verdict if quick else with_remedy(claim, verdict, evidence)))
+    if quick or (beside_recorded and any(_differs(d) for d in decided)):
+        decided = [replace(d, recorded=recorded().get(d.claim.name)) for d in decided]
     decided.sort(key=lambda d: d.claim.where == OURS)
     sections = [
         Section(known[name], record, [d for d in decided if d.claim.items[0] == name])
         for name, record in records.items()
     ]
     return Report(directory, sections, decided)
+
+
+def _differs(decided: Decided) -> bool:
+    """Whether a claim has another verdict, or reason, than the one that comes with the package."""
+    known = recorded().get(decided.claim.name)
+    return known is None or (known.verdict, known.reason) != (decided.verdict.status, decided.verdict.reason)
 
 
 def _flat(values: Mapping[str, Any], *path: str) -> list[str]:

@@ -34,6 +34,7 @@ def _section(section: Section, figures: str | None) -> list[str]:
         ]
     if figures is not None and section.item.draw is not None:
         lines += ["", f"![{_escaped(section.title)}]({figures}/{section.item.name}.svg)"]
+        lines += ["", f"*{_escaped(section.item.caption)}*"] if section.item.caption else []
     if section.published:
         lines += ["", f"As published: {_escaped(section.published)}."]
     for table in section.tables:

@@ -5,9 +5,15 @@ import base64
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED, Report, Section
+from bipolar.lab.report import effects
+from bipolar.lab.report.content import ADDRESS, INTRODUCTION, PAPER, RECORDED, STATUSES, Report, Section
 from bipolar.lab.reproduce.pictures import current_picture
 from bipolar.lab.reproduce.records import results_of
+
+#: Comparisons of a claim in the summary; its section has all.
+SHOWN = 2
+#: The length of a reason that stands in the summary as it is; a longer one unfolds.
+SHORT = 45
 
 
 def page(report: Report) -> str:
@@ -18,6 +24,11 @@ def page(report: Report) -> str:
     link = Markup('<a href="{}">{}</a>').format(ADDRESS, PAPER)
     return environment.get_template("page.html.jinja").render(
         report=report,
+        sections={section.item.name for section in report.sections},
+        statuses=STATUSES,
+        shown=SHOWN,
+        short=SHORT,
+        effects=effects,
         recorded=RECORDED,
         introduction=[escape(paragraph).format(paper=link) for paragraph in INTRODUCTION],
         pictures={section.item.name: _embedded(section, report) for section in report.sections},

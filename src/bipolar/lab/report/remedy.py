@@ -1,5 +1,6 @@
 """The command that would decide an open claim, and its arithmetic."""
 
+from dataclasses import replace
 from typing import cast
 
 from bipolar.lab.paper import ITEMS
@@ -23,7 +24,7 @@ def with_remedy(claim: Claim, verdict: Verdict, evidence: Evidence) -> Verdict:
     command = f"bipolar reproduce {' '.join(known)} --scale {scale}"
     flops = sum(_flops(name, scale) for name in known)
     cost = f", {flops / 1e15:,.0f} petaFLOP, {duration(flops / GPU)} of a GPU at {GPU / 1e12:.0f} teraFLOP/s"
-    return Verdict(verdict.status, f"{verdict.reason}; it would take {command}{cost if scale == 'paper' else ''}")
+    return replace(verdict, reason=f"{verdict.reason}; it would take {command}{cost if scale == 'paper' else ''}")
 
 
 def _flops(name: str, scale: Scale) -> float:

@@ -1,6 +1,5 @@
 """The report as files: a page, Markdown and JSON."""
 
-import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from bipolar.lab.paper import ITEMS
 from bipolar.lab.report.content import Decided, Report, read
 from bipolar.lab.report.markdown import markdown
 from bipolar.lab.report.page import page
+from bipolar.lab.report.recorded import Recorded
 from bipolar.lab.reproduce.item import Item
 from bipolar.lab.reproduce.records import results_of
 
@@ -23,7 +23,7 @@ def write_report(directory: Path, items: Iterable[Item] | None = None) -> list[P
         directory: the directory of the records
         items: the items to report on. Default: those of :data:`bipolar.lab.paper.ITEMS`
     """
-    report = read(directory, ITEMS.values() if items is None else items)
+    report = read(directory, ITEMS.values() if items is None else items, beside_recorded=True)
     html, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
     _write(html, page(report))
     _write(text, markdown(report))
@@ -47,17 +47,18 @@ def write_verdicts(directory: Path, path: Path) -> Path:
     report = read(directory, ITEMS.values())
     records = {section.item.name: section.record for section in report.sections}
 
-    def verdict(decided: Decided) -> dict[str, Any]:
+    def verdict(decided: Decided) -> Recorded:
         of_claim = [records[name] for name in decided.claim.items if name in records]
-        return {
-            "verdict": decided.verdict.status,
-            "reason": decided.verdict.reason,
-            "scale": of_claim[0]["scale"] if of_claim else None,
-            "seeds": min((len(results_of(record)) for record in of_claim), default=0),
-        }
+        return Recorded(
+            verdict=decided.verdict.status,
+            reason=decided.verdict.reason,
+            scale=of_claim[0]["scale"] if of_claim else None,
+            seeds=min((len(results_of(record)) for record in of_claim), default=0),
+            comparisons=decided.verdict.comparisons,
+        )
 
     try:
-        write_json(path, {decided.claim.name: verdict(decided) for decided in report.decided})
+        write_json(path, {decided.claim.name: verdict(decided).to_json() for decided in report.decided})
     except OSError as error:
         raise UsageError(f"--verdicts {path}: {error.strerror or error}") from None
     return path
@@ -80,7 +81,8 @@ def as_json(report: Report) -> dict[str, Any]:
                 "rule": d.claim.rule,
                 "verdict": d.verdict.status,
                 "reason": d.verdict.reason,
-                **({"recorded": dataclasses.asdict(d.recorded)} if d.recorded else {}),
+                "comparisons": [comparison.to_json() for comparison in d.verdict.comparisons],
+                **({"recorded": d.recorded.to_json()} if d.recorded else {}),
             }
             for d in report.decided
         ],

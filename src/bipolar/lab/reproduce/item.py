@@ -32,6 +32,8 @@ class Item:
     about: str = ""
     #: the paper's numbers, or its statement
     published: Mapping[str, Any] = field(default_factory=dict)
+    #: what to see in the picture
+    caption: str = ""
     #: the picture, from the results of each seed
     draw: Callable[[Sequence[Results]], Figure] | None = None
     #: tables, from the results of each seed

@@ -4,11 +4,13 @@ Divergence can be seen at any scale. Its absence decides a claim only at the pap
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from bipolar.lab.reproduce.comparisons import Margin, Order
 from bipolar.lab.reproduce.outcomes import DNC, Results
 from bipolar.lab.reproduce.tables import Entry
-from bipolar.lab.reproduce.verdicts import Evidence, Margin, MissingError, Order, Verdict, compare
+from bipolar.lab.reproduce.verdicts import Evidence, MissingError, Verdict, named_by
 
 BPC = Margin(0.02, 0.05, "BPC", paper=0.01)
 #: For means over all steps of two runs with the same random numbers, which are less noisy than their ends.
@@ -75,7 +77,7 @@ def entry_of_search(e: Evidence, item: str, name: str, value: Callable[[Results]
     """As :meth:`Evidence.entry_of`. A search that finds no rate is not repeated: its failure stands for all seeds."""
     first, *others = (value(results) for results in e.seeds(item))
     alone = first == DNC and all(other is None for other in others)
-    return Entry([DNC]) if alone else e.entry_of(item, name, value)
+    return named_by(name, Entry([DNC])) if alone else e.entry_of(item, name, value)
 
 
 def only_plain_diverges(
@@ -101,16 +103,19 @@ def only_plain_diverges(
         if not places:
             raise MissingError(f"{item} has no runs of both {names[0]} and b{names[0]}")
         cells = {
-            name: {place: e.entry(item, *path, name, "valid_bpc") for place, path in places.items()}
+            name: {
+                place: replace(e.entry(item, *path, name, "valid_bpc"), name=f"{name}{', ' if place else ''}{place}")
+                for place, path in places.items()
+            }
             for plain_name in names
             for name in (plain_name, f"b{plain_name}")
         }
+        for name, place in ((name, place) for name in names for place in places):
+            e.show(cells[f"b{name}"][place], cells[name][place])
         counts = {name: _diverged(entries.values()) for name, entries in cells.items()}
         reason = "diverged: " + ", ".join(f"{name} {lost} of {runs}" for name, (lost, runs) in counts.items())
         reason += "; validation BPC: " + "; ".join(
-            f"{name}{', ' if place else ''}{place} {entry.text()}"
-            for name, entries in cells.items()
-            for place, entry in entries.items()
+            f"{entry.name} {entry.text()}" for entries in cells.values() for entry in entries.values()
         )
         plain, flipped = ([counts[start + name] for name in names] for start in ("", "b"))
         if any(lost and lost / runs >= p / of for (lost, runs), (p, of) in zip(flipped, plain, strict=True)):
@@ -139,7 +144,7 @@ def beats(item: str, rival: float, name: str) -> Callable[[Evidence], Verdict]:
     def decide(e: Evidence) -> Verdict:
         entry = e.entry(item, "belu", "test_bpc")
         reason = f"test BPC {entry.text()}, against {rival} of {name}"
-        published = Entry([rival] * len(entry.ours), seeds=entry.seeds)  # without noise of its own
-        return decided_by([compare(entry, published, Margin(0.005, 0.005, "BPC"))], "below", reason)
+        published = Entry([rival] * len(entry.ours), seeds=entry.seeds, name=name)  # without noise of its own
+        return decided_by([e.compare(entry, published, Margin(0.005, 0.005, "BPC"))], "below", reason)
 
     return decide

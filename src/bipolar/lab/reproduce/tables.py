@@ -17,6 +17,11 @@ class Entry:
     published: float | str | None = None
     #: the names of the seeds of ``ours``, if they are known
     seeds: Sequence[str] = ()
+    #: the runs that it is about, and what was measured, in words
+    name: str = ""
+    quantity: str = ""
+    #: an interval around the mean, where it does not follow from the seeds
+    bounds: tuple[float, ...] = ()
 
     @property
     def numbers(self) -> list[float]:
@@ -36,12 +41,20 @@ class Entry:
         """The standard deviation over the seeds."""
         if self.mean is None or len(self.numbers) < 2:
             return None
-        return math.sqrt(sum((value - self.mean) ** 2 for value in self.numbers) / (len(self.numbers) - 1))
+        apart = [value - self.mean for value in self.numbers]
+        return math.sqrt(sum(a * a for a in apart) / (len(apart) - 1))  # a ** 2 would raise where a * a is infinite
 
     @property
     def standard_error(self) -> float | None:
         """The standard error of the mean."""
         return None if self.spread is None else self.spread / math.sqrt(len(self.numbers))
+
+    @property
+    def interval(self) -> tuple[float, ...]:
+        """Two standard errors around the mean, or ``bounds``; empty where there is no telling."""
+        if self.bounds or self.mean is None or self.standard_error is None:
+            return self.bounds
+        return self.mean - 2 * self.standard_error, self.mean + 2 * self.standard_error
 
     @property
     def difference(self) -> float | None:

@@ -1,10 +1,11 @@
-"""Claims, the evidence for them, and comparisons that decide them or leave them open."""
+"""Claims, the evidence for them, and the verdicts that it leads to."""
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from bipolar.lab.reproduce.comparisons import Comparison, Margin, Order, compare
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.records import by_seed
 from bipolar.lab.reproduce.scales import SCALES, Scale
@@ -22,6 +23,8 @@ class Verdict:
 
     status: Status
     reason: str
+    #: the sides that the rule looked at, for readers; a verdict is the same without
+    comparisons: Sequence[Comparison] = field(default=(), compare=False)
 
 
 class MissingError(Exception):
@@ -29,10 +32,11 @@ class MissingError(Exception):
 
 
 class Evidence:
-    """The records of items, by name."""
+    """The records of items, by name, and the comparisons that were asked of them."""
 
     def __init__(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         self.records = records
+        self.comparisons: list[Comparison] = []
 
     def by_seed(self, item: str) -> dict[str, Results]:
         """The results by seed of an item whose runs are complete."""
@@ -65,7 +69,38 @@ class Evidence:
         values = [v for v in found.values() if v is not None]
         if len(values) < len(found):
             raise MissingError(f"{item} has nothing at {name}" + (" for some seeds" if values else ""))
-        return Entry(values, seeds=tuple(found))
+        return named_by(name, Entry(values, seeds=tuple(found)))
+
+    def compare(self, side: Entry, rival: Entry, margin: Margin) -> Order:
+        """As :func:`compare`; and the verdict on the claim keeps it, so that the report can draw it."""
+        order = compare(side, rival, margin)
+        if side != rival:
+            self.comparisons.append(Comparison(side, rival, margin, order))
+        return order
+
+    def show(self, side: Entry, rival: Entry | None = None, *, margin: Margin | None = None) -> None:
+        """Keeps a side, or two beside each other, for the report where a rule looks at them in another way."""
+        self.comparisons.append(Comparison(side, rival, margin))
+
+
+#: Quantities in words, by the last part of the path of a value in the results.
+QUANTITIES = {
+    "valid_bpc": "validation BPC",
+    "best_valid_bpc": "validation BPC",
+    "test_bpc": "test BPC",
+    "last_train_bpc": "training BPC, last steps",
+    "train_bpc": "training BPC, mean over all steps",
+    "test_error": "test error (%)",
+    "train_error": "training error (%), mean over all epochs",
+    "lr": "learning rate",
+}
+
+
+def named_by(path: str, entry: Entry) -> Entry:
+    """An entry with its name and its quantity, from its path in the results."""
+    *names, last = path.split(" / ")
+    quantity = QUANTITIES.get(last, "")
+    return replace(entry, name=", ".join(names if quantity else [*names, last]), quantity=quantity)
 
 
 @dataclass(frozen=True)
@@ -85,10 +120,16 @@ class Claim:
     least: Scale = "small"
 
     def verdict(self, evidence: Evidence) -> Verdict:
+        seen = Evidence(evidence.records)  # with the comparisons of this claim alone
+        return replace(self._verdict(seen), comparisons=tuple(seen.comparisons))
+
+    def _verdict(self, evidence: Evidence) -> Verdict:
         try:
             for item in self.items:
                 evidence.seeds(item)
                 if SCALES.index(evidence.scale(item)) < SCALES.index(self.least):
+                    with contextlib.suppress(MissingError):
+                        self.decide(evidence)  # for its comparisons, which readers want to see all the same
                     return Verdict("not decided", f"the scale {evidence.scale(item)} is too small to tell")
             verdict = self.decide(evidence)
             counts = [len(evidence.seeds(item)) for item in self.items if evidence.trained(item)]
@@ -101,88 +142,3 @@ class Claim:
 
 def _count(seeds: int) -> str:
     return {1: "one seed", 2: "two seeds"}.get(seeds, f"{seeds} seeds")
-
-
-@dataclass(frozen=True)
-class Margin:
-    """The difference of two means from which on they are not equal.
-
-    With several seeds it is ``several``, or two standard errors of the difference if these are larger. One seed says
-    nothing about the noise, so the margin is wider: ``one``. At the paper's scale runs are so long that their ends
-    differ less from seed to seed: there it is ``paper``, whatever the number of seeds, or two standard errors.
-    """
-
-    several: float
-    one: float
-    unit: str
-    paper: float | None = None
-
-    def at(self, scale: Scale) -> "Margin":
-        """The margin at a scale."""
-        return self if scale != "paper" or self.paper is None else Margin(self.paper, self.paper, self.unit)
-
-    def __str__(self) -> str:
-        text = f"{self.one:g} {self.unit} with one seed, {self.several:g} or two standard errors with several"
-        if self.paper is None:
-            return text
-        longer = "at the paper's scale, where runs are long and end with less noise"
-        return f"{text}; {self.paper:g} or two standard errors {longer}"
-
-
-Order: TypeAlias = Literal["below", "above", "equal", "unclear"]
-
-
-def compare(a: Entry, b: Entry, margin: Margin) -> Order:
-    """The place of a relative to b, where above is worse, or ``"unclear"``.
-
-    Seeds that diverge count first, then the mean of those that converge:
-
-    - A side that always diverges is above one that does not. If both always diverge, it is unclear.
-    - A side that diverges in some seeds is above one that never does; but if those of it that converge are below by
-      more than the margin, it is unclear.
-    - If both diverge in some seeds, the means decide; but if they do not point where the shares of seeds that
-      diverge do, it is unclear.
-    """
-    if diverged(a) or diverged(b):
-        return "unclear" if diverged(a) and diverged(b) else "above" if diverged(a) else "below"
-    by_mean = _compare_means(a, b, margin)
-    if a.failed == b.failed:
-        return by_mean
-    by_share: Order = "above" if a.failed > b.failed else "below"
-    if a.failed and b.failed:
-        return by_mean if by_mean == by_share else "unclear"
-    return "unclear" if by_mean == ("below" if by_share == "above" else "above") else by_share
-
-
-def _compare_means(a: Entry, b: Entry, margin: Margin) -> Order:
-    """The order of the means of the seeds that converge.
-
-    If both sides have the same seeds, which may share their random numbers, the differences seed by seed decide.
-    """
-    differences = Entry(_paired_differences(a, b))
-    apart, error = differences.mean, differences.standard_error
-    if apart is None or error is None:
-        apart = (a.mean or 0.0) - (b.mean or 0.0)
-        errors = [e for e in (a.standard_error, b.standard_error) if e is not None]
-        error = math.hypot(*errors) if len(errors) == 2 else None
-    noise = 0.0 if error is None else 2 * error
-    least = margin.one if error is None else max(margin.several, noise)
-    if abs(apart) > least:
-        return "below" if apart < 0 else "above"
-    return "equal" if abs(apart) + noise <= margin.several else "unclear"
-
-
-def _paired_differences(a: Entry, b: Entry) -> list[float]:
-    """The differences in the seeds in which both converge; none if the seeds are not the same."""
-    if not a.seeds or tuple(a.seeds) != tuple(b.seeds):
-        return []
-    return [x - y for x, y in zip(a.ours, b.ours, strict=True) if isinstance(x, float) and isinstance(y, float)]
-
-
-def diverged(entry: Entry) -> bool:
-    """Whether no seed has converged."""
-    return not entry.numbers
-
-
-def all_converged(entry: Entry) -> bool:
-    return len(entry.numbers) == len(entry.ours)

@@ -95,7 +95,7 @@ class _Loop:
         if saved is not None:
             self._load(saved)
             elapsed, journal_size = saved["loop"]["elapsed"], saved["loop"]["journal"]
-        values = {**described(config), **more, **provenance()}
+        values = {**described(config), "steps": self.total, **more, **provenance()}
         extension = None if saved is None else self._extended(values)
         if fabric.is_global_zero and (saved is None or extension is not None):
             write_json(self.out / "config.json", values)
@@ -296,7 +296,8 @@ class _Loop:
         self.journal.show(self.step, f"epoch {self.current_epoch}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
         if self.step % self.length.log_every == 0 or self.step == self.total or self.diverged:
             recent = [loss] if self.diverged else self.losses
-            self._write({f"train_{self.task.unit}": sum(recent) / len(recent)})
+            rate = float(self.task.optimizer.param_groups[0]["lr"])
+            self._write({f"train_{self.task.unit}": sum(recent) / len(recent), "lr": rate})
 
     def _write(self, metrics: dict[str, Any]) -> None:
         if self.journal is not None:

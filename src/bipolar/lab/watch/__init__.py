@@ -1,0 +1,1 @@
+"""A live view of training runs, from the files that they write."""
