@@ -17,7 +17,7 @@ from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import BPC, decided_if
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
 from bipolar.lab.training.text import TextConfig
 from bipolar.lab.training.update import Update
 
@@ -88,7 +88,7 @@ def _by_width(e: Evidence) -> Verdict:
     margin = BPC.at(e.scale("recipe36"))
     ruled = next(iter(_at(e, _wider(1 / WIDER)).values()))
     others = {name: entry for share in SHARES if share != 1 / WIDER for name, entry in _at(e, _wider(share)).items()}
-    orders = [compare(ruled, entry, margin) for entry in others.values()]
+    orders = [e.compare(ruled, entry, margin) for entry in others.values()]
     reason = f"validation BPC of the wider network: {ruled.text()} by the rule; " + ", ".join(
         f"{name} {entry.text()}" for name, entry in others.items()
     )
@@ -97,7 +97,7 @@ def _by_width(e: Evidence) -> Verdict:
 
 def _faster(e: Evidence) -> Verdict:
     ours, paper = e.entry("recipe36", f"Adam {BEST:g}", "valid_bpc"), e.entry("recipe36", PAPER, "valid_bpc")
-    order = compare(ours, paper, BPC.at(e.scale("recipe36")))
+    order = e.compare(ours, paper, BPC.at(e.scale("recipe36")))
     reason = f"validation BPC after as many steps: {ours.text()} by the fast recipe, {paper.text()} by the paper's"
     return decided_if(order == "below", reason, order)
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bipolar.lab.reproduce.comparisons import Order
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
 from bipolar.lab.reproduce.rules import BPC
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Order, Verdict, compare
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.lab.training.text.rival_options import RivalOptions
 from bipolar.lab.training.update import Update
@@ -203,7 +204,7 @@ class Contest:
             entries = {
                 n: self._entry(e, n) for n, network in self.networks.items() if counts(network) and n != self.ours
             }
-            orders = {name: compare(own, entry, margin) for name, entry in entries.items()}
+            orders = {name: e.compare(own, entry, margin) for name, entry in entries.items()}
             words: dict[Order, str] = {
                 "above": "ahead of it",
                 "equal": "level",
