@@ -1,6 +1,7 @@
 """Settings of a run on text, and the paper's values for those that were not given."""
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -154,13 +155,19 @@ class TextModel:
             return self.hidden_size
         if self.params < 1:
             raise ValueError(f"params: expected at least 1, got {self.params}")
-        if self.is_rival:
-            from bipolar.lab.cells.model import RivalRNN
+        return _width_of(self, symbols, self.params)
 
-            return RivalRNN.width_for(self.params, self.num_layers, symbols, self.cell, self.rival.given)
-        from bipolar.models import CharRNN
 
-        return CharRNN.width_for(self.params, self.num_layers, symbols, cast(CellName, self.cell))
+@functools.cache
+def _width_of(model: TextModel, symbols: int, params: float) -> int:
+    """The width for a number of parameters, found once: a rival is built at many widths on the way."""
+    if model.is_rival:
+        from bipolar.lab.cells.model import RivalRNN
+
+        return RivalRNN.width_for(params, model.num_layers, symbols, model.cell, model.rival.given)
+    from bipolar.models import CharRNN
+
+    return CharRNN.width_for(params, model.num_layers, symbols, cast(CellName, model.cell))
 
 
 @dataclass(frozen=True)
