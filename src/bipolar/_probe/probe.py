@@ -50,7 +50,7 @@ class Layer:
     saturated: float | None = None
     #: root mean square of the gradient of the loss on the output
     gradient: float | None = None
-    #: norm of the weights' gradient over that of the weights: times the learning rate, how far a step of SGD moves them
+    #: norm of the weights' gradient over that of the weights; times the learning rate, how far a step of SGD moves them
     update_ratio: float | None = None
     #: number of values that each unit gave, over samples and positions
     values: int = 0
