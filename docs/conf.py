@@ -6,6 +6,7 @@ below, and are put into the front page as it is read.
 """
 
 import inspect
+from collections.abc import Collection
 from importlib import import_module
 from importlib.metadata import files
 from pathlib import Path
@@ -35,6 +36,7 @@ CHAPTERS = {
         "docs/items",
     ],
     "Reference": [
+        "docs/reference/index",
         "docs/reference/activations",
         "docs/reference/functional",
         "docs/reference/initialisation",
@@ -106,17 +108,22 @@ def with_chapters(app: Sphinx, page: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:hidden:\n{title}\n" + "\n".join(f"/{name}" for name in pages) + "\n```\n"
 
 
-def missing_names(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warns of every public name that has no docstring, or is not in the reference."""
-    shown = set(env.domains["py"].data["objects"])
-    logger = logging.getLogger(__name__)
+def undocumented(shown: Collection[str]) -> list[str]:
+    """A sentence on every public name that has no docstring, or is not among those that are shown."""
+    found = []
     for module in map(import_module, PUBLIC):
         for name in module.__all__:
-            value = getattr(module, name)
+            value, full = getattr(module, name), f"{module.__name__}.{name}"
             if not inspect.getdoc(value):
-                logger.warning("%s.%s: it has no docstring", module.__name__, name)
-            if not inspect.ismodule(value) and f"{module.__name__}.{name}" not in shown:
-                logger.warning("%s.%s: it is not in docs/reference", module.__name__, name)
+                found.append(f"{full} has no docstring")
+            if not inspect.ismodule(value) and full not in shown:
+                found.append(f"{full} is not in docs/reference")
+    return found
+
+
+def warn_of_undocumented(app: Sphinx, env: BuildEnvironment) -> None:
+    for sentence in undocumented(env.domains["py"].data["objects"]):
+        logging.getLogger(__name__).warning(sentence)
 
 
 def front_door(app: Sphinx, error: Exception | None) -> None:
@@ -128,6 +135,6 @@ def front_door(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", with_chapters)
-    app.connect("env-updated", missing_names)
+    app.connect("env-updated", warn_of_undocumented)
     app.connect("build-finished", front_door)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
 """Pages whose code runs: a Markdown file is executed from top to bottom, and its outputs and pictures are compared.
 
-A block of ``python`` is executed, with the names of the blocks before it; of a block of ``sh``, the lines that begin with
-``bipolar`` are. A block of ``text`` right after one of them is its output. The pictures of a page, files beside it, are
-drawn by its code under the same names. ``<!-- not run -->`` before a block leaves it out.
+A block of ``python`` is executed, with the names of the blocks before it; in a block of ``sh``, the lines that begin
+with ``bipolar`` are. A block of ``text`` right after one of them is its output. The pictures of a page, files beside
+it, are drawn by its code under the same names. ``<!-- not run -->`` before a block leaves it out.
 
     python -m tests.helpers.pages docs/guides/*.md      # writes outputs and pictures anew
 """
