@@ -28,7 +28,7 @@ reproduce: setup ## the paper's tables and figures in miniature, into runs/quick
 	@$(BIN)/bipolar reproduce
 
 docs: setup ## the site, into site/; a broken link or a public name without documentation is an error
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . site
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d build/doctrees . site
 	@echo "The site is in site/index.html"
 
 bench: setup ## measure speed and memory against plain PyTorch

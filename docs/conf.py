@@ -25,7 +25,7 @@ root_doc = "docs/index"
 
 #: The pages, in the order of the menu.
 CHAPTERS = {
-    "": ["docs/methods", "docs/limits"],
+    "": [root_doc, "docs/methods", "docs/limits"],
     "Guides": [
         "docs/guides/norms",
         "docs/guides/start",
@@ -52,7 +52,7 @@ CHAPTERS = {
     "Records": ["results/README", "results/cifar10-conv/README", "results/hour/README", "benchmarks/README"],
     "Project": ["CONTRIBUTING", "CHANGELOG"],
 }
-include_patterns = [f"{page}.md" for pages in [[root_doc], *CHAPTERS.values()] for page in pages]
+include_patterns = [f"{page}.md" for pages in CHAPTERS.values() for page in pages]
 exclude_patterns = [".*", "build", "dist", "examples", "runs", "site", "src", "tests"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -105,7 +105,8 @@ def with_chapters(app: Sphinx, page: str, source: list[str]) -> None:
     if page == root_doc:
         for caption, pages in CHAPTERS.items():
             title = f":caption: {caption}\n" if caption else ""
-            source[0] += f"\n```{{toctree}}\n:hidden:\n{title}\n" + "\n".join(f"/{name}" for name in pages) + "\n```\n"
+            names = ["self" if name == root_doc else f"/{name}" for name in pages]
+            source[0] += "\n".join(["", "```{toctree}", ":hidden:", title, *names, "```", ""])
 
 
 def undocumented(shown: Collection[str]) -> list[str]:
