@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test reproduce bench wheel clean
+.PHONY: help setup test reproduce docs bench wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ test: setup ## formatting, linter, types, test suite
 reproduce: setup ## the paper's tables and figures in miniature, into runs/quick
 	@$(BIN)/bipolar reproduce
 
+docs: setup ## the site, into site/; a broken link or a public name without documentation is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -c docs -d build/doctrees . site
+	@echo "The site is in site/index.html"
+
 bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.activations
 	$(BIN)/python -m benchmarks.lsuv
@@ -44,4 +48,4 @@ wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m hatchling build -t wheel -d dist
 
 clean: ## remove .venv, caches and builds, but not runs/
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site

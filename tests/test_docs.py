@@ -1,4 +1,4 @@
-"""Documentation whose links lead somewhere."""
+"""Documentation whose links lead somewhere, and whose quotes are in the records."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 
-PAGES = sorted(path for folder in (".", "docs", "results", "benchmarks") for path in (ROOT / folder).glob("*.md"))
+PAGES = sorted(path for glob in ("*.md", "docs/**/*.md", "results/*.md", "benchmarks/*.md") for path in ROOT.glob(glob))
 
 
 def anchors(page: Path) -> set[str]:
@@ -17,12 +17,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def links(page: Path) -> list[str]:
+    """The targets of a page's links, without those to the network."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"\w+:", target)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_or_a_heading(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"\w+:", target):
-            continue
+    for target in links(page):
         name, _, anchor = target.partition("#")
         path = page.parent / name if name else page
         assert path.exists(), target
@@ -35,3 +38,22 @@ def test_the_readme_quotes_the_recorded_run() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     right = [f"{100 - result[name]:.1f} %" for name in ("views_test_error", "test_error")]
     assert f"{right[0]} of the test images right over several views of each, {right[1]} over one" in readme
+
+
+def test_every_page_is_within_two_clicks_of_the_readme() -> None:
+    def one_click(pages: set[Path]) -> set[Path]:
+        targets = {(page.parent / link.partition("#")[0]).resolve() for page in pages for link in links(page)}
+        return {target for target in targets if target.suffix == ".md"}
+
+    first = one_click({ROOT / "README.md"})
+    assert set(PAGES) - {ROOT / "README.md"} <= first | one_click(first)
+
+
+@pytest.mark.parametrize("name", ["methods.md", "limits.md"])
+def test_quotes_are_from_the_records(name: str) -> None:
+    """Word for word: a record that grows, or a verdict that changes, changes the page."""
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    recorded = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
+    quotes = [" ".join(quote.split()) for quote in re.findall(r"^ *> (.+)$", page, flags=re.MULTILINE)]
+    assert quotes or name == "limits.md"
+    assert [quote for quote in quotes if quote not in recorded] == []

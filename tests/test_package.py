@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.helpers.imports import SOURCE, imports_of, modules
+from tests.helpers.pages import blocks_of
 from tests.helpers.paths import ROOT
-from tests.helpers.readme import needs_runs, python_examples
 
 CHECK = """
 import sys
@@ -165,18 +165,34 @@ def test_every_pin_satisfies_its_range() -> None:
         assert requirement.specifier.contains(pins[requirement.name]), requirement
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_the_examples_of_the_readme_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    examples = [example for example in python_examples() if not needs_runs(example)]
-    assert len(examples) == 2
+def example_of_the_readme(number: int) -> dict[str, Any]:
+    """Runs an example; returns its names."""
+    blocks = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    examples = [block.code for block in blocks if block.language == "python"]
+    assert len(examples) == 3
     names: dict[str, Any] = {}
     exec(compile(examples[number], "README.md", "exec"), names)  # noqa: S102 - our own README
-    if number == 0:  # what the text says that each of them says
-        plain, model, batch = names["plain"], names["model"], names["batch"]
-        assert plain.fold_report.holds
-        assert torch.equal(plain.eval()(batch), model.eval()(batch))
-        print(model.conversion_report, names["report"])
-    assert capsys.readouterr().out
+    return names
+
+
+def test_the_readme_takes_norms_out_and_folds() -> None:
+    names = example_of_the_readme(0)
+    plain, model, batch = names["plain"], names["model"], names["batch"]
+    assert plain.fold_report.holds
+    assert torch.equal(plain.eval()(batch), model.eval()(batch))
+
+
+def test_the_readme_finds_a_fault_and_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The comments say what is printed."""
+    example_of_the_readme(1)
+    variance, gradient, after = capsys.readouterr().out.splitlines()
+    assert variance.startswith("variance shrinks")
+    assert gradient.startswith("the gradient shrinks")
+    assert after == "[]"
+
+
+def test_the_readme_runs_a_stack() -> None:
+    assert example_of_the_readme(2)["output"].shape == (50, 8, 256)
 
 
 @pytest.mark.long

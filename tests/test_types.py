@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.pages import blocks_of
 from tests.helpers.paths import ROOT
-from tests.helpers.readme import python_examples
 
 #: One mistake in each of the last lines, which a checker cannot see if a name has no type.
 NAMES = """
@@ -23,10 +23,12 @@ bipolar.nothing
 """
 
 
-def test_the_examples_of_the_readme_and_the_public_names(tmp_path: Path) -> None:
+def test_the_examples_of_the_pages_and_the_public_names(tmp_path: Path) -> None:
     """In one process of mypy, with the cache that checking the project leaves."""
-    files = {f"example_{number}.py": example for number, example in enumerate(python_examples())}
-    assert len(files) >= 2
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/laboratory.md")]
+    examples = [block.code for page in pages for block in blocks_of(page) if block.language == "python"]
+    files = {f"example_{number}.py": example for number, example in enumerate(examples)}
+    assert len(files) == 4
     for name, content in (files | {"names.py": NAMES}).items():
         (tmp_path / name).write_text(content)
     result = subprocess.run(

@@ -18,7 +18,6 @@ from bipolar.lab.training.flags import ACTIVATIONS
 from bipolar.lab.training.guard import Guard
 from tests.helpers.interruptions import ask_to_stop, interrupt_at
 from tests.helpers.paths import ROOT
-from tests.helpers.readme import needs_runs, python_examples
 
 
 def test_reproduce_writes_the_figure_and_prints_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,18 +174,23 @@ def test_a_missing_extra_is_named(missing: str, command: list[str]) -> None:
     assert result.stderr.strip() == f"The bipolar command needs {missing}: pip install 'bipolar[lab]'"
 
 
-def test_the_commands_of_the_readme(
+def commands_of(page: str) -> list[list[str]]:
+    """The commands of a page, without the word bipolar."""
+    blocks = (ROOT / page).read_text(encoding="utf-8").split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("bipolar ")]
+
+
+def test_the_commands_of_the_laboratory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As written, but for a shorter training; and the examples in Python on what they leave."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = [part for part in readme.split("```")[1::2] if "bipolar train" in part]
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines() if line.startswith("bipolar ")]
-    assert [command[1] for command in commands] == ["train", "sample", "eval", "data", "train", "eval"]
+    """As written, but for a shorter training; and the example in Python on what they leave."""
+    commands = commands_of("docs/laboratory.md")
+    assert [command[0] for command in commands] == ["train", "sample", "eval", "data", "train", "eval"]
     monkeypatch.chdir(tmp_path)
     outputs = []
     for command in commands:
-        main([{"300": "5", "3": "1"}.get(word, word) for word in command[1:]])
+        main([{"300": "5", "3": "1"}.get(word, word) for word in command])
         outputs.append(capsys.readouterr().out)
     assert "status finished, step 5" in outputs[0]
     assert outputs[1].startswith("The ")
@@ -194,8 +198,24 @@ def test_the_commands_of_the_readme(
     assert "python-docs" in outputs[3]
     assert "status finished" in outputs[4]
     assert outputs[5].startswith("test_error ")
-    for example in filter(needs_runs, python_examples()):
-        exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own README
+    (example,) = (ROOT / "docs/laboratory.md").read_text(encoding="utf-8").split("```python\n")[1:]
+    exec(compile(example.split("```")[0], "laboratory.md", "exec"), {})  # noqa: S102 - our own page
+    assert len(capsys.readouterr().out) == 200 + len("\n")
+
+
+def test_the_commands_on_a_text_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As written, but for a smaller network and a shorter text."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_text.txt").write_text("The quick brown fox. " * 6500)
+    commands = commands_of("docs/guides/text.md")
+    assert [command[0] for command in commands] == ["train", "sample", "eval"]
+    for command in commands:
+        main([{"36": "2", "1e6": "2e3", "5": "1"}.get(word, word) for word in command])
+    said = capsys.readouterr().out
+    assert "status finished" in said
+    assert "test_bpc" in said
 
 
 @pytest.fixture(scope="module")

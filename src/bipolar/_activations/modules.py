@@ -190,7 +190,7 @@ class BPReLU(ChannelActivation):
         - Output: :math:`(*)`, same shape as the input.
 
     Attributes:
-        weight (Tensor): the learnable slopes of shape (``num_parameters``).
+        weight: the learnable slopes of shape (``num_parameters``).
 
     Examples::
 

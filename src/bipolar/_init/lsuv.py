@@ -53,9 +53,9 @@ def lsuv_(
     over all elements, where f is the activation that directly follows the layer (``at="activation"``, as in the paper
     by Eidnes & Nøkland), or nothing (``at="output"``, as in the LSUV paper, and wherever something else follows first:
     an addition, a norm, a pooling, an activation such as tanh whose output cannot have unit variance).
-    The report says for each layer which it was. Recurrent layers of torch are scaled at the input of their gates
-    (:mod:`bipolar._init.recurrent`), a :class:`~bipolar.StackedRNN` by :func:`~bipolar.lsuv_rnn_`. A layer whose input
-    is constant, as in a recurrence that starts from a state of zeros, is scaled at the first call where it is not.
+    The report says for each layer which it was. Recurrent layers of torch are scaled at the input of their gates, a
+    :class:`~bipolar.StackedRNN` by :func:`~bipolar.lsuv_rnn_`. A layer whose input is constant, as in a recurrence that
+    starts from a state of zeros, is scaled at the first call where it is not.
 
     Attention gets q, k and v of unit variance each, so that its logits :math:`q \cdot k / \sqrt{d}` have unit variance
     too and its softmax starts soft; the projection after it makes up for the variance that averaging over positions

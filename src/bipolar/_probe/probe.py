@@ -52,7 +52,7 @@ class Layer:
     saturated: float | None = None
     #: root mean square of the gradient of the loss on the output
     gradient: float | None = None
-    #: norm of the weights' gradient over that of the weights: times the learning rate, how far a step of SGD moves them
+    #: norm of the weights' gradient over that of the weights; times the learning rate, how far a step of SGD moves them
     update_ratio: float | None = None
     #: largest Lyapunov exponent of a recurrent layer's state, per time step: above 0 small differences in it grow
     lyapunov: float | None = None

@@ -49,7 +49,7 @@ def fold(
     (:func:`~bipolar.symmetry` says what); ``folded.fold_report`` is that report.
 
     Where a model hands out the states of a :class:`~bipolar.StackedRNN`, to be given back, their signs are flipped as
-    well. A stack on its own becomes a :class:`SignedRNN` around a plain stack, and gives out what it did.
+    well. A stack on its own becomes a ``SignedRNN`` around a plain stack, and gives out what it did.
 
     Args:
         model: any model with bipolar activations; it is not changed

@@ -144,7 +144,8 @@ class WideResNet(nn.Module, HubMixin, library_name="bipolar", license="mit"):
         dropout: the rate between the two convolutions of a block. Default: 0.3
         norm: ``None``, or ``"batch"``. Default: ``None``
         in_channels: the channels of an image. Default: 3
-        shortcut: ``"clean"``, or ``"rectified"`` to study a mistake, see :class:`Block`. Default: ``"clean"``
+        shortcut: what passes by a block: ``"clean"``, its input x, or, to study a mistake, ``"rectified"``, f(x), which
+            an activation in place makes of x if there is no norm between. Default: ``"clean"``
         pattern: which feature maps are flipped, ``"alternate"`` or ``"halves"``. Default: ``"alternate"``
 
     Shape:

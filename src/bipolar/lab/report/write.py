@@ -21,7 +21,7 @@ def write_report(directory: Path, items: Iterable[Item] | None = None) -> list[P
 
     Args:
         directory: the directory of the records
-        items: the items to report on. Default: those of :data:`bipolar.lab.paper.ITEMS`
+        items: the items to report on. Default: those of ``bipolar.lab.paper``
     """
     report = read(directory, ITEMS.values() if items is None else items, beside_recorded=True)
     html, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
