@@ -54,7 +54,7 @@ class Layer:
     gradient: float | None = None
     #: norm of the weights' gradient over that of the weights; times the learning rate, how far a step of SGD moves them
     update_ratio: float | None = None
-    #: largest Lyapunov exponent of a recurrent layer's state, per time step: above 0 small differences in it grow
+    #: largest Lyapunov exponent of a recurrent layer's state for a time step; above 0 small differences in it grow
     lyapunov: float | None = None
     #: number of values that each unit gave, over samples and positions
     values: int = 0
