@@ -16,7 +16,7 @@ import bipolar
 
 #: The types of errors that the documentation names; of ours any message is clear.
 OURS = (bipolar.LSUVError, bipolar.FoldingError, bipolar.ExportError)
-DOCUMENTED = (TypeError, ValueError, IndexError, *OURS)
+DOCUMENTED = (TypeError, ValueError, IndexError, FileNotFoundError, *OURS)
 #: A clear message begins with the argument that is wrong.
 NAMES_AN_ARGUMENT = re.compile(r"[a-z_]\w*(, [a-z_]\w*)*: ")
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ from torch import Tensor
 from bipolar._tools.files import digest, replacing
 from bipolar.lab.errors import UsageError
 
+#: What every checkpoint has.
+PARTS = {"model", "optimizer", "task", "guard", "precision", "rng", "loop"}
 #: Checkpoints that are kept besides the best.
 LAST = 2
 
@@ -105,10 +106,10 @@ class Checkpoints:
         try:
             if _digest_of(path).read_text().strip() != digest(path):
                 return None
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # a file of any content may have a digest that fits
             return None
-        return state
+        return state if isinstance(state, dict) and PARTS <= state.keys() else None
 
 
 def _digest_of(path: Path) -> Path:
