@@ -12,13 +12,17 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 #: Runs a trial with random numbers of its own in an empty directory, and returns its outcome in a few words.
 Trial = Callable[[random.Random, Path], str]
+
+
+#: Seconds that a process may take to start, and its first word.
+START, READY = 300.0, "ready"
 
 
 class NotTriedError(Exception):
@@ -133,13 +137,18 @@ def _death(number: int, piece: Piece, answers: Connection) -> Failure:
 
 
 @contextlib.contextmanager
-def _worker(piece: Piece, seed: int, numbers: Sequence[int], scratch: Path) -> "contextlib.Iterator[Connection]":  # type: ignore[name-defined]
-    """A process that runs trials and sends their outcomes; it ends with the block, and all that it started with it."""
+def _worker(piece: Piece, seed: int, numbers: Sequence[int], scratch: Path) -> Iterator[Connection]:
+    """A process that runs trials and sends their outcomes; it ends with the block, and all that it started with it.
+
+    The block begins when it has imported what it needs: that does not count as time of a trial.
+    """
     here, there = multiprocessing.get_context("spawn").Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=_work, args=(piece, seed, numbers, scratch, there))
     process.start()
     there.close()
     try:
+        if not here.poll(START) or here.recv() != READY:
+            raise RuntimeError(f"{piece.name}: its process does not start")
         yield here
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -149,7 +158,10 @@ def _worker(piece: Piece, seed: int, numbers: Sequence[int], scratch: Path) -> "
 
 
 def _work(piece: Piece, seed: int, numbers: Sequence[int], scratch: Path, answers: Connection) -> None:
+    import torch  # noqa: F401 - takes seconds
+
     os.setsid()  # a process group of its own, to be killed with all that it starts
+    answers.send(READY)
     for number in numbers:
         directory = scratch / f"{piece.name}-{number}"
         directory.mkdir()

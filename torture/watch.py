@@ -124,7 +124,9 @@ def _values(tensor: Tensor) -> tuple[torch.dtype, bytes]:
     """The bits of a tensor: NaN is equal to itself here, and 0 differs from -0."""
     if tensor.is_meta or _is_huge(tensor):
         return tensor.dtype, b""
-    return tensor.dtype, tensor.detach().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8).numpy().tobytes()
+    return tensor.dtype, tensor.detach().clone(memory_format=torch.contiguous_format).flatten().view(
+        torch.uint8
+    ).numpy().tobytes()
 
 
 def _version(tensor: Tensor) -> int:
@@ -153,8 +155,8 @@ TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 2e-5, tor
 def assert_close(found: Tensor, expected: Tensor, what: str, tolerance: float | None = None) -> None:
     """Equal shape, dtype and, near enough, values; NaN is equal to NaN."""
     near = TOLERANCE[found.dtype] if tolerance is None else tolerance
-    assert found.dtype == expected.dtype, f"{what}: {found.dtype}, not {expected.dtype}"  # noqa: S101
-    assert found.shape == expected.shape, f"{what}: {tuple(found.shape)}, not {tuple(expected.shape)}"  # noqa: S101
+    assert found.dtype == expected.dtype, f"{what}: {found.dtype}, not {expected.dtype}"
+    assert found.shape == expected.shape, f"{what}: {tuple(found.shape)}, not {tuple(expected.shape)}"
     if not found.is_meta and not torch.allclose(found, expected, rtol=near, atol=near, equal_nan=True):
         gap = (found - expected).abs()
         raise AssertionError(f"{what}: differs from its slow twin by {float(gap.nan_to_num(torch.inf).max()):.3g}")

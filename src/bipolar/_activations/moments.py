@@ -41,8 +41,8 @@ class Moments(NamedTuple):
 def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] | None = None) -> Moments:
     r"""Moments of :math:`f(x)` for :math:`x \sim \mathcal{N}(0, \text{std}^2)`, by quadrature, to 1e-6.
 
-    That holds for functions that bend within a few units of their kinks and are almost straight elsewhere, as activations
-    are; not for a sine under a wide input.
+    That holds for functions that bend within a few units of their kinks and are almost straight elsewhere, as
+    activations are; not for a sine under a wide input.
 
     Args:
         f: an activation, plain or bipolar: a name (:func:`~bipolar.list_activations`), a function or a module. A

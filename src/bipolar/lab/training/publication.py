@@ -10,6 +10,7 @@ from torch import Tensor
 from bipolar._tools.files import read_json, replacing, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.card import card_of
+from bipolar.lab.training.exported import failing_as_others
 from bipolar.lab.training.images import evaluate_images, found_in
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.text import evaluate_text
@@ -84,7 +85,7 @@ def _write_weights(source: Path, target: Path, half: bool) -> str:
     if half:
         kind = min(HALVES, key=lambda half: loss_of(weights, half))
         weights = {name: v.to(kind) if v.is_floating_point() else v for name, v in weights.items()}
-    with replacing(target) as part:
+    with replacing(target) as part, failing_as_others(target):
         save_file(weights, part, metadata={"format": "pt"})  # as the hub writes them
     return str(kind).removeprefix("torch.")
 

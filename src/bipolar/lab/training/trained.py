@@ -26,7 +26,7 @@ def trained_weights(run: Path) -> dict[str, Tensor]:
 
 @contextmanager
 def as_written(run: Path) -> Iterator[None]:
-    """Turns the error of a model that no configuration of ours makes, or of weights that are not its own, into words."""
+    """Turns the errors of a model that no configuration of ours makes, or of weights of another, into words."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
