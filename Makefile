@@ -3,8 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+SEED ?= 1
+MINUTES ?= 60
 
-.PHONY: help setup test reproduce docs bench wheel clean
+.PHONY: help setup test reproduce docs bench torture wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +45,9 @@ bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.optim
 	$(BIN)/python -m benchmarks.symmetry
 	$(BIN)/python -m benchmarks.models
+
+torture: setup ## crashes, broken files, random calls and models: SEED=1 MINUTES=60, into results/torture.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m torture --seed $(SEED) --minutes $(MINUTES)
 
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m hatchling build -t wheel -d dist

@@ -149,6 +149,11 @@ def test_an_activation_that_cannot_keep_it_is_refused(name: Any) -> None:
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="std: expected a positive number, got 0"):
         bipolar.moments("relu", 0.0)
+    with pytest.raises(ValueError, match="std: expected a finite number, got inf"):
+        bipolar.moments("relu", math.inf)
+    word: Any = "1"
+    with pytest.raises(TypeError, match="std: expected a number, got '1'"):
+        bipolar.moments("relu", word)
     bad: Any = "mean"
     with pytest.raises(ValueError, match="keep: expected 'variance' or 'second_moment', got 'mean'"):
         bipolar.gain("relu", bad)

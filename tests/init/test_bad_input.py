@@ -95,3 +95,14 @@ class TestBadInput:
     def test_arguments(self, model: nn.Module, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             bipolar.lsuv_(model, torch.randn(8, 48), **options)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"tol": "1e-3"}, "tol: expected a number, got '1e-3'"),
+            ({"max_iter": 1.5}, "max_iter: expected a whole number, got 1.5"),
+        ],
+    )
+    def test_types_of_arguments(self, model: nn.Module, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(TypeError, match=message):
+            bipolar.lsuv_(model, torch.randn(8, 48), **options)

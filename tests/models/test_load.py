@@ -1,15 +1,19 @@
 """Trained models from their directories."""
 
 import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import bipolar
 from bipolar.models import CharRNN, OrientedResponseNet, WideResNet
 from tests.compatibility.make import models
+from tests.helpers.harm import Harmful
 
 EARLIER = Path(__file__).parents[1] / "compatibility"
 
@@ -48,3 +52,49 @@ def test_no_model(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(ValueError, match="does not describe a model"):
             bipolar.load(tmp_path)
+
+
+class TestFilesOfOthers:
+    """A directory that somebody else has made: nothing of it is executed, and nothing is built that cannot be right."""
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path) -> Path:
+        CharRNN("abc ", hidden_size=4, num_layers=2).save_files(tmp_path / "model")
+        return tmp_path / "model"
+
+    @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+    def test_a_pickle_in_place_of_weights(self, directory: Path, save: Callable[..., object]) -> None:
+        save(Harmful(directory / "executed"), directory / "model.safetensors")
+        with pytest.raises(ValueError, match=r"directory: .*model.safetensors is not a file of weights"):
+            bipolar.load(directory)
+        assert not (directory / "executed").exists()
+
+    def test_weights_that_are_cut_off(self, directory: Path) -> None:
+        path = directory / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-8])
+        with pytest.raises(ValueError, match="is not a file of weights"):
+            bipolar.load(directory)
+
+    def test_weights_of_another_model(self, directory: Path) -> None:
+        save_file({"rnn.bias_l0": torch.ones(400)}, directory / "model.safetensors")
+        with pytest.raises(ValueError, match=r"model.safetensors has not the weights of .*config.json"):
+            bipolar.load(directory)
+
+    @pytest.mark.parametrize("name", ["hidden_size", "num_layers"])
+    def test_sizes_that_no_machine_has(self, directory: Path, name: str) -> None:
+        config = json.loads((directory / "config.json").read_text())
+        (directory / "config.json").write_text(json.dumps(config | {name: 10**12}))
+        with pytest.raises(ValueError, match=rf"{name}: 1000000000000, but there are only \d+ weights"):
+            bipolar.load(directory)
+
+    @pytest.mark.parametrize("value", [1.5, "a", None, [], {}])
+    def test_settings_of_a_wrong_type(self, directory: Path, value: Any) -> None:
+        config = json.loads((directory / "config.json").read_text())
+        (directory / "config.json").write_text(json.dumps(config | {"hidden_size": value}))
+        with pytest.raises(ValueError, match=r"config.json does not describe a model"):
+            bipolar.load(directory)
+
+    def test_json_that_is_nested_too_deeply(self, directory: Path) -> None:
+        (directory / "config.json").write_text("[" * 100_000)
+        with pytest.raises(ValueError, match=r"does not describe a model .nested too deeply"):
+            bipolar.load(directory)

@@ -96,6 +96,19 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         bipolar.StackedRNN(**({"input_size": 4, "hidden_size": 5, "num_layers": 6} | arguments))
 
 
+@pytest.mark.parametrize("name", ["input_size", "hidden_size", "num_layers"])
+@pytest.mark.parametrize("value", ["2", 2.5, None])
+def test_sizes_that_are_no_whole_numbers(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name}: expected a whole number, got {value!r}"):
+        bipolar.StackedRNN(**({"input_size": 4, "hidden_size": 5, "num_layers": 6} | {name: value}))
+
+
+@pytest.mark.parametrize("name", ["dropout", "recurrent_dropout", "block_dropout", "skip_scale", "gamma"])
+def test_rates_that_are_no_numbers(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}: expected a number, got '0.5'"):
+        bipolar.StackedRNN(4, 5, 6, **{name: "0.5"})
+
+
 def test_bad_input() -> None:
     rnn = bipolar.StackedRNN(4, 5, 6)
     for x in (torch.randn(3, 2, 5), torch.randn(4), torch.randn(1, 1, 3, 4)):

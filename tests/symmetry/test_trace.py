@@ -215,12 +215,14 @@ def test_what_did_not_run_is_named() -> None:
 def test_the_model_is_left_as_it_was() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), bipolar.BReLU(), *head(4)).train()
     before = copy.deepcopy(model.state_dict())
+    attributes = [sorted(vars(module)) for module in model.modules()]
     state = torch.random.get_rng_state()
     bipolar.symmetry(model, torch.ones(2, 3, 5, 5))
     plain = bipolar.fold(model, torch.ones(2, 3, 5, 5))
     assert model.training
     assert plain.training
     assert not model._forward_hooks
+    assert [sorted(vars(module)) for module in model.modules()] == attributes
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert copy.deepcopy(plain).fold_report.holds

@@ -18,6 +18,7 @@ from bipolar._activations.catalogue import of_class, of_function
 from bipolar._activations.channelwise import ChannelActivation
 from bipolar._activations.modules import Bipolar
 from bipolar._activations.registry import get_activation
+from bipolar._tools.checks import check_positive
 from bipolar._tools.choices import Statistic as Statistic
 
 Activation: TypeAlias = str | Callable[[Tensor], Tensor]
@@ -40,6 +41,9 @@ class Moments(NamedTuple):
 def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] | None = None) -> Moments:
     r"""Moments of :math:`f(x)` for :math:`x \sim \mathcal{N}(0, \text{std}^2)`, by quadrature, to 1e-6.
 
+    That holds for functions that bend within a few units of their kinks and are almost straight elsewhere, as
+    activations are; not for a sine under a wide input.
+
     Args:
         f: an activation, plain or bipolar: a name (:func:`~bipolar.list_activations`), a function or a module. A
             bipolar function needs its channels in dimension 1 or -1; a module may have them anywhere. Randomness and
@@ -53,7 +57,9 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] | None = 
         >>> bipolar.moments("relu").variance, bipolar.moments("brelu").variance  # doctest: +NUMBER
         (0.340845, 0.5)
     """
-    _check_positive("std", std)
+    check_positive("std", std)
+    if not math.isfinite(std):
+        raise ValueError(f"std: expected a finite number, got {std}")
     function, channels = _elementwise(f)
     with torch.inference_mode(False), torch.device("cpu"):
         z, weight = _quadrature(std, _known_kinks(function) if kinks is None else tuple(kinks))
@@ -112,11 +118,6 @@ def gain(
 def check_statistic(argument: str, value: str) -> None:
     if value not in ("variance", "second_moment"):
         raise ValueError(f"{argument}: expected 'variance' or 'second_moment', got {value!r}")
-
-
-def _check_positive(argument: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{argument}: expected a positive number, got {value}")
 
 
 def _elementwise(f: Activation) -> tuple[Callable[[Tensor], Tensor], int]:

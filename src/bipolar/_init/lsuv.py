@@ -23,6 +23,7 @@ from bipolar._init.settings import Settings
 from bipolar._init.weights import WeightSetter, parameter_names
 from bipolar._tools.batches import check_fits, first_batches, is_loader
 from bipolar._tools.calling import call, unwrapped
+from bipolar._tools.checks import check_count, check_positive
 from bipolar._tools.nested import tensors_in
 from bipolar._tools.restoring import restored
 
@@ -124,10 +125,8 @@ def lsuv_(
     check_statistic("target", target)
     if at not in ("activation", "output"):
         raise ValueError(f"at: expected 'activation' or 'output', got {at!r}")
-    if not tol > 0:
-        raise ValueError(f"tol: expected a positive number, got {tol}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
+    check_positive("tol", tol)
+    check_count("max_iter", max_iter)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
     group = model.process_group if isinstance(model, DistributedDataParallel) else None

@@ -18,6 +18,7 @@ from bipolar._init.solver import Scaling, UnsolvableError, solve
 from bipolar._init.weights import WeightSetter, parameter_names
 from bipolar._rnn.stack import StackedRNN
 from bipolar._tools.calling import unwrapped
+from bipolar._tools.checks import check_count, check_positive
 from bipolar._tools.choices import Balance as Balance
 
 
@@ -79,14 +80,12 @@ def lsuv_rnn_(
     check_statistic("target", target)
     if balance not in get_args(Balance):
         raise ValueError(f"balance: expected 'magnitude' or 'variance', got {balance!r}")
-    if not tol > 0:
-        raise ValueError(f"tol: expected a positive number, got {tol}")
+    check_positive("tol", tol)
     group = rnn.process_group if isinstance(rnn, DistributedDataParallel) else None
     stack = unwrapped(rnn)
     if not isinstance(stack, StackedRNN):
         raise TypeError(f"rnn: expected a StackedRNN, got {type(stack).__name__}; for any other model there is lsuv_")
-    if max_iter < 1:
-        raise ValueError(f"max_iter: expected at least 1, got {max_iter}")
+    check_count("max_iter", max_iter)
     if not isinstance(input, Tensor):
         raise TypeError(f"input: expected a tensor of shape (batch, input_size), got {type(input).__name__}")
     if input.ndim != 2 or input.size(1) != stack.input_size or not len(input):

@@ -22,6 +22,7 @@ from bipolar._rnn.sequences import Sequences
 from bipolar._rnn.stack_pass import LayerWeights, StackPass
 from bipolar._rnn.stepper import Stepper
 from bipolar._rnn.torch_rnn import as_torch_rnn, merge_biases
+from bipolar._tools.checks import check_count, check_number
 from bipolar._tools.restoring import evaluating
 
 
@@ -174,8 +175,7 @@ class StackedRNN(nn.Module):
     ) -> None:
         super().__init__()
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+            check_count(name, size)
         if skip_every is not None and (not isinstance(skip_every, int) or skip_every < 1):
             raise ValueError(f"skip_every: expected at least 1, or None for no skips, got {skip_every}")
         probabilities = {
@@ -183,6 +183,8 @@ class StackedRNN(nn.Module):
             "recurrent_dropout": recurrent_dropout,
             "block_dropout": block_dropout,
         }
+        for name, number in (*probabilities.items(), ("skip_scale", skip_scale), ("gamma", gamma)):
+            check_number(name, number)
         for name, p in probabilities.items():
             if not 0 <= p < 1:
                 raise ValueError(f"{name}: expected a probability in [0, 1), got {p}")

@@ -139,8 +139,9 @@ def _watched(tracer: "_Tracer") -> Iterator[None]:
 
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
         handles.append(module.register_forward_hook(leave, always_call=True))
-        compiled[module] = module._compiled_call_impl
-        module._compiled_call_impl = None
+        if module._compiled_call_impl is not None:
+            compiled[module] = module._compiled_call_impl
+            module._compiled_call_impl = None
     try:
         yield
     finally:

@@ -43,6 +43,14 @@ def write_json(path: Path, value: Any) -> None:
         part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; a ``ValueError`` for one that is not JSON, or is nested too deeply to be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def digest(path: Path, algorithm: str = "sha256") -> str:
     """The digest of a file, in hexadecimal."""
     state = hashlib.new(algorithm)

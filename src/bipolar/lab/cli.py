@@ -364,3 +364,5 @@ def main(args: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full disk, a directory without permission
+        sys.exit(f"{error.filename or 'bipolar'}: {error.strerror or error}")

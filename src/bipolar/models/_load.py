@@ -1,7 +1,7 @@
 """Trained models, from directories of runs and of ``save_pretrained``."""
 
 import inspect
-import json
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
+from bipolar._tools.files import read_json
 from bipolar.models._char_rnn import CharRNN
 from bipolar.models._conv_net import ConvNet
 from bipolar.models._hub import CONFIG, WEIGHTS
@@ -48,24 +49,45 @@ def load(directory: str | PathLike[str], kind: type[nn.Module] = nn.Module) -> A
         raise TypeError(f"directory: expected a path, got {directory!r}")
     path = _of_model(Path(directory))
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        config = read_json(path / CONFIG)
         found = _kind_of(set(config))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"directory: {path / CONFIG} does not describe a model ({error})") from None
     if not issubclass(found, kind):
         raise ValueError(f"directory: {path} has a {found.__name__}, not a {kind.__name__}")
-    with torch.random.fork_rng(devices=[]):
-        model = found(**config)
-    model.load_state_dict(_weights(path / WEIGHTS))
+    weights = read_weights(path / WEIGHTS)
+    try:
+        check_sizes(config, weights)
+        with torch.random.fork_rng(devices=[]):
+            model = found(**config)
+    except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"directory: {path / CONFIG} does not describe a model ({error})") from None
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"directory: {path / WEIGHTS} has not the weights of {path / CONFIG} ({error})") from None
     return model.eval()
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, which cannot hold code; a ``ValueError`` for anything else."""
     try:
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ModuleNotFoundError:
         raise ModuleNotFoundError("load needs safetensors: pip install 'bipolar[hub]'") from None
-    return load_file(path)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"directory: {path} is not a file of weights ({error})") from None
+
+
+def check_sizes(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Refuses a configuration with a number that its weights cannot fill: it would take all memory, or all time."""
+    values = sum(weight.numel() for weight in weights.values())
+    for name, number in config.items():
+        if isinstance(number, int) and number > values:
+            raise ValueError(f"{name}: {number}, but there are only {values} weights")
 
 
 def _of_model(directory: Path) -> Path:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from bipolar._tools.checks import check_positive
+
 
 @torch.no_grad()
 def clip_by_unit_(parameters: Tensor | Iterable[Tensor], clipping: float = 0.01, eps: float = 1e-3) -> Tensor:
@@ -37,10 +39,8 @@ def clip_by_unit_(parameters: Tensor | Iterable[Tensor], clipping: float = 0.01,
         >>> bool(ratios.max() < 0.0101)
         True
     """
-    if not clipping > 0:
-        raise ValueError(f"clipping: expected a positive number, got {clipping}")
-    if not eps > 0:
-        raise ValueError(f"eps: expected a positive number, got {eps}")
+    check_positive("clipping", clipping)
+    check_positive("eps", eps)
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     pairs = [(p, p.grad) for p in given if p.grad is not None]
     if not pairs:

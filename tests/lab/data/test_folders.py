@@ -116,3 +116,12 @@ def test_different_sizes_need_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--image-size: the images have different sizes, such as 4x4 and 4x5"):
         read_folder(tmp_path, None)
     assert read_folder(tmp_path, 4)[0].images.shape == (2, 4, 4, 1)
+
+
+def test_an_image_with_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        for number in range(2):
+            save(tmp_path / name / f"{number}.png", 4)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
+    with pytest.raises(UsageError, match=r"a/\d.png: not an image that can be read .*exceeds limit"):
+        read_folder(tmp_path, None)

@@ -57,6 +57,16 @@ def test_the_command_rebuilds_it(reported: Path, tmp_path: Path, capsys: pytest.
         write_report(tmp_path)
 
 
+@pytest.mark.parametrize("value", ["<script>", [], 3, {"1": 2}])
+def test_a_record_of_another_is_named(reported: Path, tmp_path: Path, value: object) -> None:
+    directory = shutil.copytree(reported, tmp_path / "records")
+    path = directory / "figure1.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"results": dict.fromkeys(record["results"], value)}))
+    with pytest.raises(SystemExit, match=r"figure1.json.*: not as bipolar reproduce writes it"):
+        main(["report", str(directory)])
+
+
 def test_it_is_rebuilt_from_metrics_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the records are gone, from the directories of the runs."""
     tiny = TextConfig("python-docs", TextModel(36, 8), max_steps=4, batch_size=8, window=10, max_valid_windows=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bipolar.lab.reproduce.executors import in_processes, on_ray
+from bipolar.lab.reproduce.executors import check_address, in_processes, on_ray
 from tests.helpers.items import reproduce, tiny
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import command_of, descendants, has_metrics, one_is_killed, running, wait_until
@@ -45,6 +45,7 @@ def test_ray_with_two_workers_and_one_that_is_killed(tmp_path: Path, expected: d
         warnings.simplefilter("ignore")  # of Ray's own
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
+            check_address(ray.get_runtime_context().gcs_address)
             with one_is_killed(lambda: any_has_metrics(tmp_path), workers):
                 together = reproduce(ITEM, tmp_path, on_ray(None))
         finally:

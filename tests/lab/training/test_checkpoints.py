@@ -2,17 +2,24 @@
 
 import contextlib
 import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from bipolar._tools.files import digest
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import Checkpoints
+from bipolar.lab.training.checkpoints import PARTS, Checkpoints, best_of
+from bipolar.lab.training.exported import export
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.text import TextConfig, TextModel, train_text
-from tests.helpers.interruptions import ask_to_stop, interrupt_at
+from bipolar.lab.training.text.runs import load_model
+from tests.helpers.harm import Harmful
+from tests.helpers.interruptions import KilledError, ask_to_stop, interrupt_at
 from tests.helpers.text_runs import metrics, options_of, text_config
 
 
@@ -57,6 +64,63 @@ def test_where_no_checkpoint_is_left(corpus: Path, tmp_path: Path, capsys: pytes
     with pytest.raises(UsageError, match="there is no checkpoint that is not broken"):
         train_text(TextConfig(resume=out))
     assert (out / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["harm", "a list", "parts"])
+def test_a_checkpoint_of_another_with_a_digest_that_fits(finished: Path, tmp_path: Path, content: str) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    values = {"harm": Harmful(tmp_path / "executed"), "a list": [], "parts": {"model": {}}}
+    for path in (run / "checkpoints").glob("*.pt"):
+        torch.save(values[content], path)
+        path.with_suffix(".sha256").write_text(digest(path))
+    with pytest.raises(UsageError, match="there is no checkpoint that is not broken"):
+        best_of(run)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_that_is_none_of_the_run(corpus: Path, finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    checkpoints = Checkpoints(run / "checkpoints")
+    state = checkpoints.last()
+    assert state is not None
+    state["model"] = {name: torch.ones(3) for name in state["model"]}
+    checkpoints.save(10**8, state)
+    checkpoints.save_best(state)
+    with pytest.raises(UsageError, match="its configuration and its weights are not those of one model"):
+        load_model(run)
+    (run / "result.json").unlink()
+    with pytest.raises(UsageError, match="the last checkpoint is not one of this run"):
+        train_text(TextConfig(resume=run, data_dir=corpus.parent))
+
+
+def test_a_crash_before_a_better_one_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best checkpoint has one name: until the new one has it, the old one is whole."""
+    state: dict[str, Any] = dict.fromkeys(PARTS, 0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save_best(state | {"loop": 3})
+    original = Path.replace
+
+    def die_at_checkpoints(self: Path, target: Path) -> Path:
+        if target.suffix == ".pt":
+            raise KilledError
+        return original(self, target)
+
+    for number in (4, 5, 6):
+        monkeypatch.setattr(Path, "replace", die_at_checkpoints)
+        with pytest.raises(KilledError):
+            checkpoints.save_best(state | {"loop": number})
+        assert checkpoints.best() == state | {"loop": 3}
+    monkeypatch.undo()
+    checkpoints.save_best(state | {"loop": 7})
+    assert checkpoints.best() == state | {"loop": 7}
+
+
+def test_a_full_disk_for_the_model(finished: Path, tmp_path: Path) -> None:
+    """safetensors has an error of its own; that of a run names the file, as all others do."""
+    model = load_model(finished)
+    with files_of_at_most(512), pytest.raises(OSError, match="cannot write"):
+        export(model, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk(corpus: Path, tmp_path: Path) -> None:

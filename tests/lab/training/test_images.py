@@ -18,6 +18,7 @@ from bipolar.lab.data.pictures import Pictures
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.images import ImageConfig, ImageModel, ImageTask, evaluate_images, image_task, train_images
+from bipolar.lab.training.images.search import found_in
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.processes import without_fabric
 from tests.helpers.interruptions import KilledError, ask_to_stop, die, interrupt_at
@@ -268,6 +269,12 @@ class TestSearch:
         before = sorted(path.stat().st_mtime_ns for path in out.rglob("result.json"))[:-1]
         assert train_images(config) == result  # nothing is run again
         assert sorted(path.stat().st_mtime_ns for path in out.rglob("result.json"))[:-1] == before
+
+    @pytest.mark.parametrize("name", ["../other", "/etc", "lr-1/.."])
+    def test_a_result_that_names_a_directory_elsewhere(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "result.json").write_text(json.dumps({"run": name}))
+        with pytest.raises(UsageError, match="expected the name of a directory in"):
+            found_in(tmp_path)
 
     def test_a_search_that_is_asked_to_stop_stops(self, tmp_path: Path) -> None:
         config = replace(SMALL, out=tmp_path, search=True)

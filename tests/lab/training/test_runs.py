@@ -58,6 +58,12 @@ def test_one_process_at_a_time(corpus: Path, tmp_path: Path) -> None:
     [
         ("[]", "not the directory of a run"),
         ('{"task": "text", "config": {"colour": 1}}', "config.json: not as it was written"),
+        ('{"task": "text", "config": []}', "not the directory of a run"),
+        ('{"task": "text", "config": {"seed": "1"}}', "config.json: not as it was written .seed: '1'"),
+        ('{"task": "text", "config": {"model": {"gamma": []}}}', "config.json: not as it was written .gamma: "),
+        ('{"task": "text", "config": {"model": {"cell": "<b>"}}}', "config.json: not as it was written .cell: '<b>'"),
+        ('{"task": "text", "config": {"model": {"num_layers": 1000000000000}}}', "num-layers: expected at most"),
+        ("[" * 100_000, "not the directory of a run .nested too deeply"),
         ('{"task": "images", "config": {}}', "a run of images, not of text"),
     ],
 )

@@ -104,7 +104,7 @@ class _Reader:
         with _opened(file) as opened:
             try:
                 image = ImageOps.exif_transpose(opened).convert(self.mode)
-            except OSError as error:  # cut off
+            except Exception as error:  # cut off, broken or too large: Pillow raises errors of many types
                 raise UsageError(f"{file}: not an image that can be read ({error}); remove it") from None
         if self.image_size is not None:
             side = (self.image_size, self.image_size)
@@ -114,10 +114,10 @@ class _Reader:
 
 def _opened(file: Path) -> "Image":
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ModuleNotFoundError:
         raise UsageError("--data: to read images takes Pillow: pip install 'bipolar[lab]'") from None
     try:
         return Image.open(file)
-    except (UnidentifiedImageError, OSError) as error:
+    except Exception as error:  # not an image, or one of so many pixels that no memory may hold it
         raise UsageError(f"{file}: not an image that can be read ({error}); remove it") from None

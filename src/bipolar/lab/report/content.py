@@ -12,7 +12,7 @@ from bipolar.lab.report.data_used import other_data
 from bipolar.lab.report.recorded import Recorded, recorded
 from bipolar.lab.report.remedy import with_remedy
 from bipolar.lab.reproduce.item import Item
-from bipolar.lab.reproduce.records import read_record, results_of
+from bipolar.lab.reproduce.records import as_recorded, read_record, record_path, results_of
 from bipolar.lab.reproduce.scales import ABOUT_SCALES, SCALES, Scale
 from bipolar.lab.reproduce.tables import Table
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Status, Verdict
@@ -186,7 +186,8 @@ def read(directory: Path, items: Iterable[Item], *, beside_recorded: bool = Fals
     quick = all(record["scale"] == "quick" for record in records.values())
     decided = []
     for claim in (claim for item in known.values() for claim in item.claims):
-        verdict = claim.verdict(evidence)
+        with as_recorded(*(record_path(directory, name) for name in claim.items)):
+            verdict = claim.verdict(evidence)
         decided.append(Decided(claim, verdict if quick else with_remedy(claim, verdict, evidence)))
     if quick or (beside_recorded and any(_differs(d) for d in decided)):
         decided = [replace(d, recorded=recorded().get(d.claim.name)) for d in decided]

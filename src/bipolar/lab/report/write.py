@@ -13,7 +13,7 @@ from bipolar.lab.report.markdown import markdown
 from bipolar.lab.report.page import page
 from bipolar.lab.report.recorded import Recorded
 from bipolar.lab.reproduce.item import Item
-from bipolar.lab.reproduce.records import results_of
+from bipolar.lab.reproduce.records import as_recorded, finite, record_path, results_of
 
 
 def write_report(directory: Path, items: Iterable[Item] | None = None) -> list[Path]:
@@ -25,9 +25,11 @@ def write_report(directory: Path, items: Iterable[Item] | None = None) -> list[P
     """
     report = read(directory, ITEMS.values() if items is None else items, beside_recorded=True)
     html, text, data = (directory / f"report.{suffix}" for suffix in ("html", "md", "json"))
-    _write(html, page(report))
-    _write(text, markdown(report))
-    write_json(data, as_json(report))
+    with as_recorded(*(record_path(directory, section.item.name) for section in report.sections)):
+        made = page(report), markdown(report), finite(as_json(report))
+    _write(html, made[0])
+    _write(text, made[1])
+    write_json(data, made[2])
     return [html, text, data]
 
 

@@ -1,6 +1,7 @@
 """Executors of trials: one after another, in several processes, or on a Ray cluster."""
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ IMPORTED = [
 ]
 #: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
+#: Seconds that a Ray cluster has to answer; and the head of its answer, the settings that each side of HTTP/2 sends.
+ANSWER, SETTINGS = 4.0, b"\0\0\0\4"
 
 
 def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
@@ -96,6 +99,8 @@ def on_ray(address: str | None) -> Executor:
     A trial whose worker died is run again, from its checkpoint if the next worker sees the same files. All files of a
     run but its checkpoints come back to this machine.
     """
+    if address is not None:
+        check_address(address)
     try:
         import ray
     except ModuleNotFoundError:
@@ -106,7 +111,10 @@ def on_ray(address: str | None) -> Executor:
             return
         began = not ray.is_initialized()
         if began:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+            try:
+                ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise UsageError(f"--ray-address {address}: there is no cluster ({_first_line(error)})") from None
         try:
             gpus = 1 if ray.cluster_resources().get("GPU") else 0
             again: Any = [RuntimeError, OSError, MemoryError]  # no use if the configuration is wrong
@@ -123,6 +131,51 @@ def on_ray(address: str | None) -> Executor:
                 ray.shutdown()
 
     return execute
+
+
+def check_address(address: str) -> None:
+    """Refuses an address where no Ray cluster answers; Ray itself would try for minutes."""
+    if address in ("auto", "local") or ("://" in address and not address.startswith("ray://")):
+        return  # Ray finds it, or a provider does
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"--ray-address {address}: expected HOST:PORT, as ray start --head prints it, or auto")
+    hosts = [host.strip("[]")]
+    if hosts[0] in ("127.0.0.1", "localhost"):
+        hosts.append(_own_address())  # which Ray puts in its place
+    problems = [_problem_of(host, int(port)) for host in hosts]
+    if all(problems):
+        raise UsageError(
+            f"--ray-address {address}: there is no cluster ({problems[0]}); ray start --head starts one, and prints "
+            "its address"
+        )
+
+
+def _problem_of(host: str, port: int) -> str:
+    """The reason why no server of gRPC, which Ray speaks, is at an address; empty if one is."""
+    try:
+        with socket.create_connection((host, port), ANSWER) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "1":
+                return ""
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS + b"\0\0\0\0\0")
+            return "" if connection.recv(4)[3:] == SETTINGS[3:] else "what answers there is not Ray"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _own_address() -> str:
+    """The address of this machine in its network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # of documentation; nothing is sent
+        except OSError:  # without a network
+            return "127.0.0.1"
+        own: str = probe.getsockname()[0]
+        return own
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _absolute(trial: Trial) -> Trial:

@@ -1,11 +1,14 @@
 """Records: one JSON file for each item, with its results by seed."""
 
-import json
 import math
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bipolar._tools.files import read_json
+from bipolar.lab.errors import UsageError
 from bipolar.lab.reproduce.outcomes import Results
 from bipolar.lab.reproduce.scales import SCALES
 
@@ -17,11 +20,24 @@ def record_path(directory: Path, item: str) -> Path:
 def read_record(directory: Path, item: str) -> dict[str, Any] | None:
     """The record of an item, or None if it is missing or damaged."""
     try:
-        values = json.loads(record_path(directory, item).read_text(encoding="utf-8"))
+        values = read_json(record_path(directory, item))
         whole = values["scale"] in SCALES and isinstance(values["results"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return values if whole else None
+
+
+@contextmanager
+def as_recorded(*paths: Path) -> Iterator[None]:
+    """Turns the errors of a block that reads records into one that names them: they may be of another's making."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: not as bipolar reproduce writes it ({type(error).__name__} in "
+            f"{Path(where.filename).name}, line {where.lineno}: {str(error)[:200]})"
+        ) from error
 
 
 def by_seed(record: Mapping[str, Any]) -> dict[str, Results]:

@@ -14,7 +14,7 @@ from bipolar.lab.reproduce.item import Computation, Item, Training
 from bipolar.lab.reproduce.outcomes import Outcome, Results
 from bipolar.lab.reproduce.pictures import draw, picture_path
 from bipolar.lab.reproduce.recorded import Recorded, name_in_record, read_recorded
-from bipolar.lab.reproduce.records import finite, merged, read_record, record_path, results_of
+from bipolar.lab.reproduce.records import as_recorded, finite, merged, read_record, record_path, results_of
 from bipolar.lab.reproduce.scales import SCALES, Scale
 from bipolar.lab.reproduce.trials import Trial, trial_of, trials_by_seed, versions
 
@@ -184,13 +184,14 @@ def record_again(items: Sequence[Item], directory: Path) -> None:
     """Rebuilds the records in a directory from its runs, and draws the pictures from the records."""
     for item in items:
         record = read_record(directory, item.name)
-        if isinstance(item, Training):
-            for scale in SCALES if record is None else [record["scale"]]:
-                seeds = None if record is None else record.get("seeds") or len(record.get("by_seed", {})) or None
-                Reproduction([item], scale, directory, seeds=seeds).record(item, picture=False)
-            record = read_record(directory, item.name)
-        if record is not None:
-            draw(item, results_of(record), directory)
+        with as_recorded(record_path(directory, item.name)):
+            if isinstance(item, Training):
+                for scale in SCALES if record is None else [record["scale"]]:
+                    seeds = None if record is None else record.get("seeds") or len(record.get("by_seed", {})) or None
+                    Reproduction([item], scale, directory, seeds=seeds).record(item, picture=False)
+                record = read_record(directory, item.name)
+            if record is not None:
+                draw(item, results_of(record), directory)
 
 
 def _left(trials: Iterable[Trial]) -> list[Trial]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from bipolar._tools.files import read_json
 from bipolar.lab.reproduce.outcomes import Outcome
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig, found_in, train_images
@@ -131,5 +132,5 @@ def with_seed(config: RunConfig, seed: int, first: Outcome) -> RunConfig | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    values: dict[str, Any] = read_json(path)
     return values

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bipolar._tools.files import read_json
 from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import duration
@@ -25,7 +26,7 @@ def card_of(directory: Path) -> str:
     values = stored(directory)
     kind = TextConfig if values["task"] == "text" else ImageConfig
     config, model = load_config(kind, directory), load(directory)
-    result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+    result = read_json(directory / "result.json")
     exported = result.pop("exported")
     parameters = sum(p.numel() for p in model.parameters())
     place = directory.name if directory.is_absolute() else directory.as_posix()

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ from torch import Tensor
 from bipolar._tools.files import digest, replacing
 from bipolar.lab.errors import UsageError
 
+#: What every checkpoint has.
+PARTS = {"model", "optimizer", "task", "guard", "precision", "rng", "loop"}
 #: Checkpoints that are kept besides the best.
 LAST = 2
 
@@ -95,20 +96,29 @@ class Checkpoints:
                     ) from None
                 file.flush()
                 os.fsync(file.fileno())
-            written = digest(part)
-            with replacing(_digest_of(path)) as digest_part:  # before the checkpoint: a digest alone does no harm
-                digest_part.write_text(written + "\n")
+            # Before the checkpoint, and with the digest of the one that it replaces: after a crash between the two,
+            # that one is still there, and still whole.
+            digests = [digest(part), *([digest(path)] if self._is_whole(path) else [])]
+            with replacing(_digest_of(path)) as digest_part:
+                digest_part.write_text("\n".join(digests) + "\n")
         return path
+
+    def _is_whole(self, path: Path) -> bool:
+        """Whether a checkpoint has a digest that is written beside it."""
+        try:
+            return digest(path) in _digest_of(path).read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            return False
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         """The checkpoint, or None if it is broken."""
         try:
-            if _digest_of(path).read_text().strip() != digest(path):
+            if not self._is_whole(path):
                 return None
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # a file of any content may have a digest that fits
             return None
-        return state
+        return state if isinstance(state, dict) and state.keys() >= PARTS else None
 
 
 def _digest_of(path: Path) -> Path:

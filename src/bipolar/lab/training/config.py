@@ -4,11 +4,13 @@ import dataclasses
 import hashlib
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -23,6 +25,8 @@ Config = TypeVar("Config", bound="RunConfig")
 
 #: Rates and factors from here on overflow in single precision, if training has not diverged before.
 LARGEST = 1e9
+#: More layers than this are a mistake, and take hours to build.
+DEEPEST = 100_000
 #: Settings of the recipe that earlier versions lack, left out unless given: runs are found by all their settings.
 LATER = ("average",)
 #: The longest part of a directory's name that lists settings; a longer one gives way to its digest.
@@ -171,9 +175,30 @@ def described(config: RunConfig) -> dict[str, Any]:
 def _of_json(kind: Any, values: dict[str, Any]) -> Any:
     """The dataclass of a kind, and those of its groups."""
     kinds: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(kind)}
+    types = get_type_hints(kind)
     parts = {name: _of_json(kinds[name], value) for name, value in values.items() if isinstance(value, dict)}
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return kind(**values | parts | lists)
+    given = values | parts | lists
+    for name, value in given.items():
+        if name in types and not _fits(value, types[name]):
+            raise TypeError(f"{name}: {value!r}")
+    return kind(**given)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value out of JSON is of the type of a field."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind) and not isinstance(value, bool)
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if kind is float:
+        return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -92,11 +92,13 @@ class Journal:
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
     """The rows of a run's ``metrics.jsonl``; a last line that was cut off is left out."""
     path = directory / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     rows = []
     for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                rows.append(row)
     return rows
 
 

@@ -1,14 +1,13 @@
 """The training loop, one for all tasks."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bipolar._tools.files import locked, write_json
+from bipolar._tools.files import locked, read_json, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints, weights_of
@@ -70,7 +69,7 @@ def train(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> d
 def _result_of(config: RunConfig) -> dict[str, Any] | None:
     """The result of a run that has ended by this configuration."""
     try:
-        result: dict[str, Any] = json.loads((config.directory / "result.json").read_text(encoding="utf-8"))
+        result: dict[str, Any] = read_json(config.directory / "result.json")
         same = length_of(stored(config.directory)) == length_of({"config": config.to_json()})
     except (OSError, ValueError, UsageError):  # missing or damaged: the run goes on from its checkpoints
         return None
@@ -93,8 +92,14 @@ class _Loop:
         elapsed, journal_size = 0.0, 0
         saved = self.checkpoints.last()
         if saved is not None:
-            self._load(saved)
-            elapsed, journal_size = saved["loop"]["elapsed"], saved["loop"]["journal"]
+            try:
+                self._load(saved)
+                elapsed, journal_size = float(saved["loop"]["elapsed"]), int(saved["loop"]["journal"])
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+                raise UsageError(
+                    f"{self.checkpoints.directory}: the last checkpoint is not one of this run ({error}); remove it, "
+                    "or the run"
+                ) from None
         values = {**described(config), "steps": self.total, **more, **provenance()}
         extension = None if saved is None else self._extended(values)
         if fabric.is_global_zero and (saved is None or extension is not None):

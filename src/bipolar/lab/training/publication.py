@@ -1,6 +1,5 @@
 """A run as a directory for others: configuration, metrics, result, weights and a card, without checkpoints."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bipolar._tools.files import replacing, write_json
+from bipolar._tools.files import read_json, replacing, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.card import card_of
+from bipolar.lab.training.exported import failing_as_others
 from bipolar.lab.training.images import evaluate_images, found_in
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.text import evaluate_text
@@ -62,10 +62,10 @@ def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | 
 
 def _result_of(run: Path) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
+        result: dict[str, Any] = read_json(run / "result.json")
     except (OSError, ValueError):
         raise UsageError(f"{run}: the run has not ended yet") from None
-    if result["status"] != "finished":
+    if not isinstance(result, dict) or result.get("status") != "finished":
         raise UsageError(f"{run}: the run did not converge")
     return result
 
@@ -85,7 +85,7 @@ def _write_weights(source: Path, target: Path, half: bool) -> str:
     if half:
         kind = min(HALVES, key=lambda half: loss_of(weights, half))
         weights = {name: v.to(kind) if v.is_floating_point() else v for name, v in weights.items()}
-    with replacing(target) as part:
+    with replacing(target) as part, failing_as_others(target):
         save_file(weights, part, metadata={"format": "pt"})  # as the hub writes them
     return str(kind).removeprefix("torch.")
 

@@ -1,10 +1,10 @@
 """Run directories: their ``config.json``, and what may change when a run goes on."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
+from bipolar._tools.files import read_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import Config
 from bipolar.lab.training.machine import Machine
@@ -18,8 +18,9 @@ PRECISION = "precision"
 def stored(run: str | Path) -> dict[str, Any]:
     """The ``config.json`` of a run."""
     try:
-        values: dict[str, Any] = json.loads((Path(run) / "config.json").read_text(encoding="utf-8"))
-        values["config"], values["task"]  # every run has both
+        values: dict[str, Any] = read_json(Path(run) / "config.json")
+        if not isinstance(values["config"], dict) or not isinstance(values["task"], str):  # every run has both
+            raise TypeError("its config.json is not as it was written")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{run}: not the directory of a run ({error})") from None
     return values
@@ -33,16 +34,16 @@ def load_config(kind: type[Config], run: str | Path, data_dir: Path | None = Non
     try:
         config = kind.from_json(values["config"])
     except (TypeError, KeyError, AttributeError) as error:
-        raise UsageError(f"{run / 'config.json'}: not as it was written ({error})") from None
+        raise UsageError(f"{run / 'config.json'}: not as it was written ({str(error)[:200]})") from None
     before = values.get("data_dir")
     if data_dir is None and isinstance(before, str) and Path(before).is_dir():
         data_dir = Path(before)
     return dataclasses.replace(config, out=run, data_dir=data_dir)
 
 
-def length_of(values: dict[str, Any]) -> tuple[int, int | None]:
+def length_of(values: dict[str, Any]) -> tuple[int | None, int | None]:
     """The length of a run, from its ``config.json``: epochs and steps at most."""
-    return values["config"]["max_epochs"], values["config"]["max_steps"]
+    return values["config"].get("max_epochs"), values["config"].get("max_steps")
 
 
 def prepared(config: Config) -> Config:
@@ -91,7 +92,7 @@ def _resumed(given: Config, run: Path) -> Config:
 def _result_of(run: Path) -> dict[str, Any]:
     """The ``result.json`` of a run; empty if it has not ended, or the file is damaged."""
     try:
-        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+        result = read_json(run / "result.json")
     except (OSError, ValueError):
         return {}
     return result if isinstance(result, dict) else {}

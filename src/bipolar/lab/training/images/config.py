@@ -10,7 +10,7 @@ import tyro
 from bipolar._tools.choices import Encoding, Norm, Pattern, Shortcut, Statistic
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.config import LARGEST, RunConfig
+from bipolar.lab.training.config import DEEPEST, LARGEST, RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class ImageModel:
     def build(self, channels: int, classes: int = 10) -> "ConvNet | WideResNet | OrientedResponseNet":
         from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
 
+        if self.depth > DEEPEST:
+            raise ValueError(f"depth: expected at most {DEEPEST}, got {self.depth}")
         kinds = {"wrn": WideResNet, "orn": OrientedResponseNet, "conv": ConvNet}
         if self.network not in kinds:
             raise ValueError(f"network: expected one of {', '.join(map(repr, kinds))}, got {self.network!r}")

@@ -13,7 +13,8 @@ from bipolar.lab.training.images.task import image_task
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config, prepared
-from bipolar.lab.training.trained import trained_weights
+from bipolar.lab.training.trained import as_written, trained_weights
+from bipolar.models._load import check_sizes
 
 
 def train_images(config: ImageConfig, *, show: bool = True) -> dict[str, Any]:
@@ -33,10 +34,12 @@ def evaluate_images(run: str | Path, split: str, data_dir: Path | None = None) -
     config = load_config(ImageConfig, run, data_dir)
     if config.search:
         raise UsageError(f"{run}: the search has not ended yet; evaluate one of its runs, {run}/lr-...")
+    weights = trained_weights(run)
     task = image_task(config, initialise=False)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), as_written(run):
+        check_sizes(vars(config.model), weights)
         task.setup(Machine(accelerator="auto", precision=config.machine.precision).fabric())
-    task.model.load_state_dict(trained_weights(run))
+        task.model.load_state_dict(weights)
     task.model.eval()
     export_if_missing(task, run)
     pictures = task.train if split == "train" else task.tested

@@ -1,12 +1,11 @@
 """The paper's search for a learning rate."""
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from bipolar._tools.files import write_json
+from bipolar._tools.files import read_json, write_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.provenance import provenance
 from bipolar.lab.training.config import described
@@ -42,7 +41,7 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
         attempt = dataclasses.replace(config, lr=rate, search=False, out=out / f"lr-{rate:g}")
         path = attempt.directory / "result.json"
         if path.exists():
-            result = json.loads(path.read_text(encoding="utf-8"))
+            result = read_json(path)
         else:
             task = image_task(attempt)
             # a run that is shorter than the patience is judged at its end
@@ -65,5 +64,10 @@ def search(config: ImageConfig, show: bool) -> dict[str, Any]:
 def found_in(run: Path) -> Path:
     """The directory of the last attempt, if ``run`` is a search that has ended; else ``run`` itself."""
     path = run / "result.json"
-    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return run / str(result.get("run", ""))
+    try:
+        name = str(read_json(path).get("run", "")) if path.exists() else ""
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: not as it was written ({error})") from None
+    if name != Path(name).name:
+        raise UsageError(f"{path}: expected the name of a directory in {run}, got {name!r}")
+    return run / name

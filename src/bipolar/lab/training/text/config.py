@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statistic
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.config import RunConfig
+from bipolar.lab.training.config import DEEPEST, RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
 from bipolar.lab.training.text.rival_options import RivalFlags, RivalOptions
 
@@ -112,6 +112,8 @@ class TextModel:
 
     def build(self, vocabulary: str, rates: DropoutRates) -> "CharRNN | RivalRNN":
         """The network, at its random start."""
+        if self.num_layers > DEEPEST:
+            raise ValueError(f"num_layers: expected at most {DEEPEST}, got {self.num_layers}")
         for name, value in vars(TextModel()).items():
             if self.cell != "stack" and name not in OF_ALL_CELLS and getattr(self, name) != value:
                 raise ValueError(f"{name}: the cell {self.cell!r} has no such option; it is one of the stack's")

@@ -17,8 +17,9 @@ from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.text.dynamic import Dynamic, dynamic_bpc
 from bipolar.lab.training.text.task import TextTask, text_task
 from bipolar.lab.training.text.whole import WholeText, bpc_of
-from bipolar.lab.training.trained import trained_weights
+from bipolar.lab.training.trained import as_written, trained_weights
 from bipolar.models import CharRNN
+from bipolar.models._load import check_sizes
 
 #: Batches of training text whose gradients set the scale of dynamic evaluation, at most.
 STATISTICS = 100
@@ -60,10 +61,12 @@ def evaluate_text(
         raise UsageError(f"--batch-size {batch_size}: dynamic evaluation is in one stream; leave it out")
     run = Path(run)
     config = load_config(TextConfig, run, data_dir)
+    weights = trained_weights(run)
     task = _task_of_run(config)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), as_written(run):
+        check_sizes(vars(config.model), weights)
         task.setup(Machine(accelerator="auto").fabric())
-    task.model.load_state_dict(trained_weights(run))
+        task.model.load_state_dict(weights)
     task.model.eval()
     export_if_missing(task, run)
     model, text = without_fabric(task.model), task.corpus[split]
@@ -80,8 +83,10 @@ def load_model(run: str | Path) -> CharRNN | RivalRNN:
     run = Path(run)
     config = load_config(TextConfig, run)
     weights = trained_weights(run)
-    model = config.build(stored(run)["vocabulary"])
-    model.load_state_dict(weights)
+    with as_written(run):
+        check_sizes(vars(config.model), weights)
+        model = config.build(stored(run)["vocabulary"])
+        model.load_state_dict(weights)
     return model.eval()
 
 
