@@ -71,6 +71,16 @@ def test_filters_are_pinned_and_a_head_and_biases_are_not() -> None:
     torch.testing.assert_close(model[0].weight.flatten(1).norm(dim=1), before["0.weight"].flatten(1).norm(dim=1))
 
 
+def test_gains_let_the_norms_move() -> None:
+    model = network()
+    before = model[0].weight.detach().flatten(1).norm(dim=1)
+    optimizer, _ = recommended(model, lr=0.1, gain=0.2)
+    model(batch()).square().sum().backward()
+    optimizer.step()
+    after = model[0].weight.detach().flatten(1).norm(dim=1)
+    torch.testing.assert_close((after / before - 1).abs(), torch.full_like(after, 0.02), rtol=1e-3, atol=1e-5)
+
+
 def test_a_recurrent_stack_is_not_pinned() -> None:
     optimizer, pinned = recommended(bipolar.models.CharRNN(5, 8, 4))
     assert pinned is None

@@ -16,6 +16,7 @@ def recommended(
     lr: float = 0.05,
     *,
     adam_lr: float = 4e-3,
+    gain: float | None = None,
     last: str | Iterable[str] | None = None,
     lsuv_report: Any = None,
 ) -> tuple[Muon, Pin | None]:
@@ -30,6 +31,8 @@ def recommended(
         model: the model, initialised
         lr: the rate of Muon. Default: 0.05; for a recurrent stack, 0.02 is the rate that we know
         adam_lr: the rate of Adam. Default: 4e-3
+        gain: a learned gain for each pinned filter, as for :func:`bipolar.optim.pin`. In a residual network 0.2, with
+            an ``adam_lr`` of 0.01, was worth a point of test error over six epochs, and nothing over two. Default: none
         last: the last layers, as for :func:`bipolar.optim.groups`
         lsuv_report: as for :func:`bipolar.optim.pin`
 
@@ -51,4 +54,4 @@ def recommended(
     recurrent = {part.name for part in parts if any(isinstance(owner, RECURRENT) for owner in part.owners)}
     if all(part.name in recurrent for part in parts if part.role == "matrix"):
         return optimizer, None
-    return optimizer, pin(optimizer, model, last=last, exclude=recurrent, lsuv_report=lsuv_report)
+    return optimizer, pin(optimizer, model, gain=gain, last=last, exclude=recurrent, lsuv_report=lsuv_report)
