@@ -31,7 +31,7 @@ def test_it_learns_and_leaves_what_it_should(finished: Path) -> None:
     stored = json.loads((finished / "config.json").read_text())
     assert stored["config"]["seed"] == 1
     assert stored["versions"]["torch"] == torch.__version__
-    assert set(stored) == {"task", "config", "data_dir", "vocabulary", "text", "commit", "machine", "versions"}
+    assert set(stored) == {"task", "config", "data_dir", "steps", "vocabulary", "text", "commit", "machine", "versions"}
     assert len(list((finished / "checkpoints").glob("step-*.pt"))) == 2
     assert (finished / "checkpoints/best.pt").exists()
     assert list((finished / "tensorboard").glob("events*"))
