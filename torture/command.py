@@ -42,8 +42,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="the time for all pieces together; 60 by default")
     parser.add_argument("--trials", type=int, help="so many of each piece, instead of the whole number")
     parser.add_argument("--trial", type=int, help="repeat this trial of the one piece, in this process")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "torture.md", help="the summary to write")
+    parser.add_argument(
+        "--out", type=Path, help="the summary to write; results/torture.md by default, if all pieces run in full"
+    )
     given = parser.parse_args(arguments)
+    if given.out is None:
+        whole = not given.pieces and given.trials is None
+        given.out = ROOT / ("results/torture.md" if whole else "build/torture.md")
     unknown = [name for name in given.pieces if name not in PIECES]
     if unknown:
         parser.error(f"{unknown[0]}: expected one of {', '.join(PIECES)}")

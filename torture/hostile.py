@@ -260,7 +260,8 @@ def archive(random: Random, inside: Path) -> str:
     """A download that is another archive than it should be."""
     url = random.choice(("https://nowhere.invalid/data.tar.gz", "https://nowhere.invalid/data.zip"))
     saved = inside / "download"
-    names = ("wanted.bin", "/tmp/torture-absolute/wanted.bin", "../wanted.bin", "../../outside/wanted.bin")  # noqa: S108
+    absolute = str(inside.parent / "outside" / "wanted.bin")
+    names = ("wanted.bin", absolute, "../wanted.bin", "../../outside/wanted.bin")
     name = random.choice(names)
     if random.random() < 0.1:
         saved.write_bytes(random.randbytes(200))

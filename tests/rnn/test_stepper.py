@@ -83,12 +83,23 @@ def test_an_activation_of_ones_own() -> None:
     torch.testing.assert_close(torch.stack([stepper(row) for row in x]), rnn.eval()(x)[0])
 
 
+def test_autocast_leaves_it_in_its_own_precision() -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 5), torch.randn(2, 4)
+    expected = rnn.stepper()(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(rnn.stepper()(x), expected)
+
+
 def test_bad_input() -> None:
     stepper = bipolar.StackedRNN(4, 6, 5).stepper()
     with pytest.raises(ValueError, match=r"input: expected \(batch, 4\), got shape \(4,\)"):
         stepper(torch.randn(4))
     with pytest.raises(ValueError, match=r"state: expected .* \(5, 'batch', 6\), got \(4, 2, 6\)"):
         stepper.state = torch.randn(4, 2, 6)
+    with pytest.raises(TypeError, match=r"state: expected torch.float32 as the weights are, got torch.float64"):
+        stepper.state = torch.randn(5, 2, 6, dtype=torch.float64)
+    with pytest.raises(TypeError, match=r"input: expected torch.float32 as the weights are, got torch.float64"):
+        stepper(torch.randn(2, 4, dtype=torch.float64))
     stepper(torch.randn(2, 4))
     with pytest.raises(ValueError, match=r"input: expected a batch of 2 as in the step before, got 3"):
         stepper(torch.randn(3, 4))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bipolar._activations.recognition import kernel_of
+from bipolar._rnn.autocast import without_autocast
 from bipolar._rnn.nonlinearity import sign_of
 from bipolar._tools.restoring import evaluating
 
@@ -55,9 +56,12 @@ class Stepper:
 
     @state.setter
     def state(self, state: Tensor | None) -> None:
-        if state is not None and (state.ndim != 3 or state[:, 0].shape != self._b[:, 0].shape):
-            shape = (len(self._u), "batch", len(self._sign))
+        layers, units = len(self._u), len(self._sign)
+        if state is not None and (state.ndim != 3 or (state.size(0), state.size(2)) != (layers, units)):
+            shape = (layers, "batch", units)
             raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
+        if state is not None and state.dtype != self._sign.dtype:
+            raise TypeError(f"state: expected {self._sign.dtype} as the weights are, got {state.dtype}")
         self._signed = None if state is None else state.detach() * self._sign
 
     @torch.no_grad()
@@ -65,6 +69,8 @@ class Stepper:
         """The output of the next step."""
         if input.ndim != 2 or input.size(1) != self._input_size:
             raise ValueError(f"input: expected (batch, {self._input_size}), got shape {tuple(input.shape)}")
+        if input.dtype != self._sign.dtype:
+            raise TypeError(f"input: expected {self._sign.dtype} as the weights are, got {input.dtype}")
         if self._signed is None:
             self._signed = input.new_zeros(len(self._u), len(input), len(self._sign))
         if len(input) != self._signed.size(1):
@@ -72,7 +78,13 @@ class Stepper:
                 f"input: expected a batch of {self._signed.size(1)} as in the step before, got {len(input)}; "
                 "set state to None to begin anew"
             )
-        states = torch.baddbmm(self._b, self._signed, self._w)
+        with without_autocast(input):
+            self._signed = self._states(input, self._signed)
+        return self._signed[-1] * self._sign
+
+    def _states(self, input: Tensor, before: Tensor) -> Tensor:
+        """The states after a step, both with signs."""
+        states = torch.baddbmm(self._b, before, self._w)
         x = block_input = input * self._of_input
         if len(x) == 1:  # matrix times vector is faster
             x = block_input = x[0]
@@ -85,8 +97,7 @@ class Stepper:
             x = self._activated_(row.addmv_(u, x) if row.ndim == 1 else row.addmm_(x, u.mT))
             if self._blocks.has_skip(i):
                 x.add_(block_input, alpha=self._skip_scale)
-        self._signed = states
-        return states[-1] * self._sign
+        return states
 
     def _activated_(self, z: Tensor) -> Tensor:
         if self._kernel is not None:

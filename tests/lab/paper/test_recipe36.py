@@ -56,4 +56,5 @@ def test_it_runs(tmp_path: Path) -> None:
     found = reproduce(recipe36.ITEM, tmp_path)
     assert set(found["results"]) == {PAPER, f"Adam {BEST:g}"}
     assert (tmp_path / "recipe36.svg").exists()
+    assert {claim.verdict(Evidence({"recipe36": found})).status for claim in recipe36.CLAIMS} == {"not decided"}
     assert "Adam 0.008" in (tmp_path / "recipe36.json").read_text()

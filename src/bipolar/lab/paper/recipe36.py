@@ -17,7 +17,7 @@ from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import BPC, decided_if
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import flat_table
-from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, Verdict
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig
 from bipolar.lab.training.update import Update
 
@@ -46,7 +46,7 @@ def _changes() -> dict[str, dict[str, Any]]:
 
 def runs(scale: Scale) -> dict[str, TextConfig]:
     config = rates36.base(scale)
-    found = {PAPER: replace(config, update=Update(), lr=4e-4)}
+    found = {PAPER: replace(config, update=Update(), lr=None if scale == "paper" else 4e-4)}
     found |= {f"Adam {rate:g}": replace(config, lr=rate) for rate in ADAM}
     muon = replace(config, update=replace(config.update, optimizer="muon"))
     found |= {f"Muon {rate:g}": replace(muon, lr=rate) for rate in MUON}
@@ -86,7 +86,10 @@ def _at(e: Evidence, start: str) -> dict[str, Any]:
 def _by_width(e: Evidence) -> Verdict:
     """The rule of the width holds where the rate it gives is not behind the rates beside it."""
     margin = BPC.at(e.scale("recipe36"))
-    ruled = next(iter(_at(e, _wider(1 / WIDER)).values()))
+    found = _at(e, _wider(1 / WIDER))
+    if not found:
+        raise MissingError("recipe36 has no wider network here")
+    ruled = next(iter(found.values()))
     others = {name: entry for share in SHARES if share != 1 / WIDER for name, entry in _at(e, _wider(share)).items()}
     orders = [e.compare(ruled, entry, margin) for entry in others.values()]
     reason = f"validation BPC of the wider network: {ruled.text()} by the rule; " + ", ".join(

@@ -200,7 +200,7 @@ class Contest:
             margin = BPC.at(e.scale(self.name))
             own = self._entry(e, self.ours)
             if not own.numbers:
-                raise MissingError(f"no run of {self.name} with {self.ours} has converged")
+                raise MissingError(f"no run of {self.name} with {self.ours} has an error at equal time")
             entries = {
                 n: self._entry(e, n) for n, network in self.networks.items() if counts(network) and n != self.ours
             }
