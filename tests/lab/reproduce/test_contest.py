@@ -171,7 +171,7 @@ class TestClaims:
 
     def test_without_a_run_of_ours_that_converges(self) -> None:
         assert verdict(ALL, stack=(DIVERGED, 1.0)) == Verdict(
-            "not decided", "no run of contest with stack has converged"
+            "not decided", "no run of contest with stack has an error at equal time"
         )
 
 

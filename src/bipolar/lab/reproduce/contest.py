@@ -116,6 +116,10 @@ class Contest:
             runs=self.runs,
             collect=collect,
             draw=self.draw,
+            caption=(
+                "Validation error against the time of training, a line for each network at its best rate: the lower a "
+                "line at a given time, the better its network for that time."
+            ),
             tables=self.tables,
             candidate=network_of,
         )
