@@ -43,7 +43,7 @@ def full_disk(random: Random, directory: Path, recipe: Recipe, expected: dict[st
     with _small_disk(directory / "disk", 3 * size) as disk:
         out, filler = disk / "run", disk / "filler"
         arguments = recipe.arguments(out)  # which writes the text
-        filler.write_bytes(bytes(3 * size - random.randrange(size)))
+        filler.write_bytes(bytes(shutil.disk_usage(disk).free - random.randrange(size)))
         done = run(arguments, out, logs=directory)
         if done.code:
             _assert_in_words(done)

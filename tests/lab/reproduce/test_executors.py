@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,22 @@ def test_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, 
     with one_is_killed(lambda: any_has_metrics(tmp_path), lambda: [p.pid for p in active_children() if p.pid]):
         together = reproduce(ITEM, tmp_path, in_processes(2))
     assert together["results"] == pytest.approx(expected)
+
+
+def test_the_process_that_workers_are_forked_from_is_killed(
+    tmp_path: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, died = ProcessPoolExecutor.submit, list[bool]()
+
+    def once_without_a_server(self: ProcessPoolExecutor, *args: Any) -> Any:
+        if not died:
+            died.append(True)
+            raise EOFError("unexpected EOF")  # what multiprocessing says then
+        return submit(self, *args)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", once_without_a_server)
+    assert reproduce(ITEM, tmp_path, in_processes(2))["results"] == pytest.approx(expected)
+    assert died
 
 
 def test_ray_with_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, Any]) -> None:

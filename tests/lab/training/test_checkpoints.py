@@ -115,6 +115,15 @@ def test_a_crash_before_a_better_one_is_in_place(tmp_path: Path, monkeypatch: py
     assert checkpoints.best() == state | {"loop": 7}
 
 
+def test_what_a_crash_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "step-000000003.pt.part").write_text("half")
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.last() is None
+    assert list(tmp_path.iterdir())  # by reading nothing is removed: the process that writes it may live
+    checkpoints.save(4, dict.fromkeys(PARTS, 0))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000004.pt", "step-000000004.sha256"]
+
+
 def test_a_full_disk_for_the_model(finished: Path, tmp_path: Path) -> None:
     """safetensors has an error of its own; that of a run names the file, as all others do."""
     model = load_model(finished)

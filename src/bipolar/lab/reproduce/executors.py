@@ -70,7 +70,11 @@ def _in_pool(trials: Sequence[Trial], workers: int, data_dir: Path | None, done:
     context = get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload(IMPORTED)
     with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
-        futures: dict[Future[None], Trial] = {pool.submit(run, trial, data_dir, False): trial for trial in trials}
+        futures: dict[Future[None], Trial]
+        try:
+            futures = {pool.submit(run, trial, data_dir, False): trial for trial in trials}
+        except (EOFError, ConnectionError) as error:
+            raise BrokenProcessPool("the process that workers are forked from was killed") from error
         waiting = set(futures)
         try:
             while waiting:

@@ -41,11 +41,13 @@ class Checkpoints:
         self.directory = directory
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
-        """Writes the checkpoint of a step, and removes all but the last two; the best stays."""
+        """Writes the checkpoint of a step, and removes all but the last two, and what a crash left; the best stays."""
         path = self._write(f"step-{step:09d}.pt", state)
         for old in self._steps()[:-LAST]:
             _digest_of(old).unlink(missing_ok=True)
             old.unlink()
+        for left in self.directory.glob("*.part"):  # by a process that was killed: the run has one at a time
+            left.unlink()
         return path
 
     def save_best(self, state: dict[str, Any]) -> Path:
