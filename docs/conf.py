@@ -49,7 +49,13 @@ CHAPTERS = {
         "docs/reference/lab",
     ],
     "The paper": ["docs/paper", "docs/mismatches", "docs/rivals"],
-    "Records": ["results/README", "results/cifar10-conv/README", "results/hour/README", "benchmarks/README"],
+    "Records": [
+        "results/README",
+        "results/cifar10-conv/README",
+        "results/hour/README",
+        "results/torture",
+        "benchmarks/README",
+    ],
     "Project": ["CONTRIBUTING", "CHANGELOG"],
 }
 include_patterns = [f"{page}.md" for pages in CHAPTERS.values() for page in pages]
