@@ -6,7 +6,9 @@ from torch import Tensor
 import bipolar
 
 FAST = ["relu", "brelu", "elu", "belu", "leaky_relu", "bleaky_relu", "selu", "bselu", "celu", "bcelu", "tanh"]
-NOISE = {"dropout": 0.3, "recurrent_dropout": 0.2, "block_dropout": 0.4}
+NOISE = {"dropout": 0.3, "recurrent_dropout": 0.25, "block_dropout": 0.4}
+#: at which dropped values are drawn by the gaps between them
+RARE = {"dropout": 0.1, "recurrent_dropout": 0.05, "block_dropout": 0.1}
 
 
 def waving(tensor: Tensor) -> Tensor:

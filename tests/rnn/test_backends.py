@@ -2,6 +2,7 @@
 
 import copy
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import bipolar
 from bipolar._rnn import backends, scan, wavefront
 from bipolar._tools.nested import tensors_in
-from tests.helpers.stacks import FAST, NOISE, gradients, results
+from tests.helpers.stacks import FAST, NOISE, RARE, gradients, results
 
 
 @given(
@@ -27,6 +28,7 @@ from tests.helpers.stacks import FAST, NOISE, gradients, results
     nonlinearity=st.sampled_from(FAST),
     skip_every=st.sampled_from([None, 1, 2, 4, 7]),
     noise=st.sets(st.sampled_from(sorted(NOISE))),
+    rates=st.sampled_from([NOISE, RARE]),
     options=st.fixed_dictionaries(
         {
             "bias": st.booleans(),
@@ -49,6 +51,7 @@ def test_the_fast_path_equals_the_reference(
     nonlinearity: str,
     skip_every: int | None,
     noise: set[str],
+    rates: dict[str, float],
     options: dict[str, Any],
     start: bool,
     frozen: set[str],
@@ -56,7 +59,7 @@ def test_the_fast_path_equals_the_reference(
     weights: tuple[float, float],
 ) -> None:
     torch.manual_seed(depth)
-    probabilities = {name: NOISE[name] for name in noise if skip_every or name != "block_dropout"}
+    probabilities = {name: rates[name] for name in noise if skip_every or name != "block_dropout"}
     options = options | probabilities | {"skip_every": skip_every, "dtype": torch.float64}
     rnn = bipolar.StackedRNN(inputs or width, width, depth, nonlinearity, **options)
     for name, parameter in rnn.named_parameters():
@@ -79,6 +82,7 @@ def test_the_fast_path_equals_the_reference(
     nonlinearity=st.sampled_from(FAST),
     skip_every=st.sampled_from([None, 2, 4]),
     noise=st.sets(st.sampled_from(sorted(NOISE))),
+    rates=st.sampled_from([NOISE, RARE]),
     backend=st.sampled_from(["scan", "wavefront"]),
 )
 def test_the_fast_path_in_single_precision(
@@ -89,6 +93,7 @@ def test_the_fast_path_in_single_precision(
     nonlinearity: str,
     skip_every: int | None,
     noise: set[str],
+    rates: dict[str, float],
     backend: Any,
 ) -> None:
     """To 1e-5 of the largest value, or of 1, against the reference in double precision; or, where the stack makes much
@@ -97,7 +102,7 @@ def test_the_fast_path_in_single_precision(
     Gradients where the activation has a continuous derivative: at a kink, rounding decides which of two holds.
     """
     torch.manual_seed(depth)
-    options: dict[str, Any] = {name: NOISE[name] for name in noise if skip_every or name != "block_dropout"}
+    options: dict[str, Any] = {name: rates[name] for name in noise if skip_every or name != "block_dropout"}
     rnn = bipolar.StackedRNN(width, width, depth, nonlinearity, skip_every=skip_every, backend=backend, **options)
     reference = copy.deepcopy(rnn)
     reference.backend = "reference"
@@ -114,8 +119,9 @@ def test_the_fast_path_in_single_precision(
 
 
 @pytest.mark.parametrize("backend", ["reference", "scan", "wavefront"])
-def test_gradients(backend: Any) -> None:
-    rnn = bipolar.StackedRNN(3, 4, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **NOISE)
+@pytest.mark.parametrize("rates", [NOISE, RARE])
+def test_gradients(backend: Any, rates: dict[str, Any]) -> None:
+    rnn = bipolar.StackedRNN(3, 4, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **rates)
 
     def run(x: Tensor, state: Tensor, *_: Tensor) -> Any:
         return rnn(x, state, generator=torch.Generator().manual_seed(3))
@@ -158,8 +164,8 @@ def test_the_output_may_be_changed_in_place() -> None:
 
 
 def test_a_graph_can_be_run_through_twice() -> None:
-    for backend in ("scan", "wavefront"):
-        rnn = bipolar.StackedRNN(4, 4, 5, backend=backend)
+    for backend, rates in product(("scan", "wavefront"), ({}, NOISE, RARE)):
+        rnn = bipolar.StackedRNN(4, 4, 5, backend=backend, **rates)
         output = rnn(torch.randn(3, 2, 4))[0].sum()
         output.backward(retain_graph=True)
         once = [grad.clone() for grad in gradients(rnn)]
@@ -204,6 +210,17 @@ def test_without_gradients_states_are_not_kept(backend: Any, noise: dict[str, An
     torch.testing.assert_close(quick, output)
     assert kept > all_states
     assert peak < kept - all_states / 2
+
+
+@pytest.mark.parametrize(("backend", "layers", "width"), [("scan", 4, 64), ("wavefront", 36, 8)])
+def test_rare_dropout_takes_little_memory(backend: Any, layers: int, width: int) -> None:
+    def peak(**rates: float) -> int:
+        rnn, x = bipolar.StackedRNN(width, width, layers, backend=backend, **rates), torch.randn(50, 32, width)
+        with PeakMemory() as memory:
+            rnn(x)[0].sum().backward()
+        return memory.peak
+
+    assert peak(dropout=0.05, recurrent_dropout=0.025, block_dropout=0.025) < 1.15 * peak()
 
 
 class TestRecompute:

@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 
 import bipolar
 from bipolar._rnn import reference
-from bipolar._rnn.noise import SILENCE, Dice, Noise, draw_noise, dropped_out, layers_at
+from bipolar._rnn.drops import Dice, Drops
+from bipolar._rnn.noise import SILENCE, Noise, Outputs, draw_noise, dropped_out, layers_at
 from bipolar._rnn.stack_pass import StackPass
 from tests.helpers.stacks import FAST, NOISE, waving
 
@@ -27,15 +28,16 @@ def noise_of(rnn: bipolar.StackedRNN, x: Tensor) -> tuple[Tensor, Noise]:
     return x, draw_noise(x, rnn.num_layers, rnn.hidden_size, rnn.blocks.count, dice, **rates)
 
 
-def part(noise: Noise, layers: int, steps: int, b: int, start: int, stop: int) -> Noise:
-    """The noise of one sequence of the batch, from one time step up to another."""
-    output, length = None, stop - start
+def part(noise: Noise, shape: tuple[int, ...], b: int, start: int, stop: int) -> Noise:
+    """The noise of one sequence of the batch, from one time step up to another, for states of this shape."""
+    output, length, layers = None, stop - start, shape[0]
     if noise.output is not None:
-        fronts = [(d, layers_at(d, layers, length)) for d in range(layers + length - 1)]
-        output = [
-            torch.stack([noise.output_at(i, start + d - i, layers, steps)[b : b + 1] for i in front])
-            for d, front in fronts
-        ]
+        fronts = []
+        for d in range(layers + length - 1):
+            cells = [noise.output.at(i, start + d - i) for i in layers_at(d, layers, length)]
+            masks = [cell.zeroed(torch.ones(shape[1:]))[b : b + 1] == 0 for cell in cells]
+            fronts.append(Drops(shape[2], torch.stack(masks), None))
+        output = Outputs(layers, length, fronts)
     recurrent = None if noise.recurrent is None else noise.recurrent[:, b : b + 1]
     return Noise(output, noise.scale, recurrent, None if noise.dropped is None else noise.dropped[start:stop])
 
@@ -56,7 +58,7 @@ def one_by_one(
         h, pieces = state[:, b : b + 1], []
         for start, stop in episodes(reset[:, b], length):
             h = torch.zeros_like(h) if reset[start, b] else h
-            own = part(noise, rnn.num_layers, steps, b, start, stop)
+            own = part(noise, tuple(state.shape), b, start, stop)
             task = StackPass(x[start:stop, b : b + 1], h, rnn.layers(), rnn.blocks, rnn.skip_scale, own)
             piece, h = reference.run(task, f=rnn.activation)
             pieces.append(piece)

@@ -31,7 +31,7 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
             h[i] = f(torch.nn.functional.linear(past, w) + torch.nn.functional.linear(x, u, b))
             if blocks.has_skip(i):
                 h[i] = h[i] + skip_scale * block_input
-            x = h[i] if noise.output is None else h[i] * noise.output_at(i, t, len(weights), len(xs)) * noise.scale
+            x = h[i] if noise.output is None else noise.output.at(i, t).zeroed(h[i]) * noise.scale
         outputs.append(x)
         if ends is not None:
             here = (ends == t).unsqueeze(1)

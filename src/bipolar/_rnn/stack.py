@@ -15,7 +15,8 @@ from bipolar._rnn import backends
 from bipolar._rnn.autocast import under_autocast, without_autocast
 from bipolar._rnn.backends import Backend
 from bipolar._rnn.blocks import Blocks
-from bipolar._rnn.noise import SILENCE, Dice, draw_noise, dropped_out
+from bipolar._rnn.drops import Dice
+from bipolar._rnn.noise import SILENCE, draw_noise, dropped_out
 from bipolar._rnn.nonlinearity import make_activation
 from bipolar._rnn.one_step import one_step
 from bipolar._rnn.sequences import Sequences

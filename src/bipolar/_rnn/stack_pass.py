@@ -31,14 +31,14 @@ class StackPass(NamedTuple):
 
     def within(self, low: int, high: int, input: Tensor) -> "StackPass":
         """The pass of the layers from ``low`` up to ``high``, whole blocks, on the output of the layers below."""
-        blocks, layers, steps = self.blocks, len(self.weights), len(self.input)
+        blocks = self.blocks
         return StackPass(
             input,
             self.state[low:high],
             self.weights[low:high],
             Blocks(high - low, blocks.every, same_width=low > 0 or blocks.same_width),
             self.skip_scale,
-            self.noise.within(low, high, blocks.every or 1, layers, steps),
+            self.noise.within(low, high, blocks.every or 1),
             self.reset,
             self.ends,
         )

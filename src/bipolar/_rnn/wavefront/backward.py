@@ -17,8 +17,8 @@ class Kept(NamedTuple):
     u: Tensor
     w: Tensor
     h: Sequence[Tensor]
-    between: Sequence[Tensor]
     before_skip: list[Tensor]
+    passed: Sequence[Sequence[Tensor]]
 
 
 class Needs(NamedTuple):
@@ -46,6 +46,7 @@ class Backward:
         self.grad_h0 = torch.zeros_like(grad_last)
         self.grad_u, self.grad_w = torch.zeros_like(kept.u), torch.zeros_like(kept.w)
         self.grad_bias = kept.w.new_zeros(kept.w.shape[:2])
+        self.vertical, self.horizontal = plan.scratch(fronts, grad_last)
         #: gradients on the states of a front, by front, as long as a skip may need them
         self.grads: dict[int, Tensor] = {}
         #: gradients on the state of a dropped layer, by layer: its state is that of the step before
@@ -81,7 +82,7 @@ class Backward:
         if plan.noise.dropped is not None:
             self._pass_by_dropped_blocks(self.fronts[j], grad)
         if plan.noise.output is not None:
-            grad *= plan.noise.output[d]
+            plan.noise.output.fronts[d].zero_(grad)
 
     def _collect_from_skips(self, j: int, grad: Tensor) -> None:
         every, low, ahead = self.plan.every, self.fronts[j].low, self.fronts[j + self.plan.every]
@@ -112,12 +113,11 @@ class Backward:
                 later = dz[now - after.low : high - after.low]
                 if recurrent is None and after.reset is None:
                     grad[now - low :].baddbmm_(later, w[now:high])
+                elif recurrent is None:
+                    grad[now - low :] += after.after_reset(torch.bmm(later, w[now:high]), now, high)
                 else:
-                    back = after.after_reset(torch.bmm(later, w[now:high]), now, high)
-                    if recurrent is None:
-                        grad[now - low :] += back
-                    else:
-                        grad[now - low :].addcmul_(back, recurrent[now:high])
+                    back = torch.bmm(later, w[now:high], out=self.horizontal[: high - now])
+                    grad[now - low :].addcmul_(after.after_reset(back, now, high), recurrent[now:high])
             for i in after.dropped:
                 if i < high:
                     grad[i - low] += self.staying.pop(i)
@@ -150,12 +150,13 @@ class Backward:
             self.grad_rising[d] = dz[0]
         above = max(low, 1)
         if self.needs.u and above < high:
-            below = fronts[j - 1].of(self.kept.between[j - 1], above - 1, high - 1)
+            handed = plan.handed_up(fronts[j - 1], self.kept.h[j - 1], self.kept.passed[j - 1], self.vertical)
+            below = fronts[j - 1].of(handed, above - 1, high - 1)
             self.grad_u[above - 1 : high - 1].baddbmm_(dz[above - low :].mT, below)
         if self.needs.bias:
             self.grad_bias[low:high] += dz.sum(1)
         if self.needs.w:
-            self.grad_w[low:high].baddbmm_(dz.mT, plan.past(fronts, self.kept.h, j))
+            self.grad_w[low:high].baddbmm_(dz.mT, plan.past(fronts, self.kept.h, j, self.horizontal))
         if self.needs.h0 and high == d + 1:
             back = front.after_reset((dz[-1] @ self.kept.w[d]).unsqueeze(0), d, high)[0]
             self.grad_h0[d] = back if plan.noise.recurrent is None else back * plan.noise.recurrent[d]

@@ -11,8 +11,8 @@ from bipolar._rnn.wavefront.plan import Front, Plan
 class Forward:
     """Computes the states front by front, with all signs taken out.
 
-    ``h`` holds the states, ``between`` the values that they hand to the layer above, and ``before_skip`` the outputs of
-    the activation where a skip is added to them.
+    ``h`` holds the states, ``before_skip`` the outputs of the activation where a skip is added to them, and ``passed``
+    the values that passed by a dropped block.
     """
 
     def __init__(self, plan: Plan, x: Tensor, h0: Tensor, parameters: Sequence[Tensor | None]) -> None:
@@ -24,8 +24,13 @@ class Forward:
         self.h0, self.h0s, self.xs, self.outputs = h0, h0.unbind(0), x.unbind(0), self.output.unbind(0)
         self.entering, self.leaving = plan.sign / plan.noise.scale, plan.sign * plan.noise.scale
         self.h: list[Tensor] = []
-        self.between: list[Tensor] = [] if plan.noisy else self.h
         self.before_skip: list[Tensor] = []
+        self.passed: list[list[Tensor]] = []
+        #: the values that the front before hands up
+        self.below = h0
+        #: the values that skips add, by front, as long as they are needed
+        self.skipping: dict[int, Tensor] = {}
+        self.vertical, self.horizontal = plan.scratch(self.fronts, h0)
 
     def run(self) -> tuple[Tensor, Tensor]:
         """The outputs of the highest layer and the last states of all."""
@@ -34,15 +39,15 @@ class Forward:
             cells = front.cells(self.h[j])
             if front.low < front.high:
                 self._activate(j, front, cells)
-            if front.skip < front.high:
-                self._add_skips(j, front, cells)
+            skipping = self.skipping.pop(j, None)
+            if skipping is not None:
+                self._add_skips(front, cells, skipping)
             for i in front.dropped:
                 stayed = self.fronts[j - 1].of(self.h[j - 1], i, i + 1)
                 cells[i - front.low] = front.after_reset(stayed, i, i + 1)[0]
-            if self.plan.noisy:
-                self._hand_up(j, front, cells)
             self._take_in(j, front)
-            self._give_out(j, front, cells)
+            self._hand_up(j, front, skipping)
+            self._give_out(front, cells)
             if not self.plan.keep:
                 self._forget(j)
         return self.output, self.last
@@ -54,45 +59,43 @@ class Forward:
             cells[0] = self.risings[front.d]
         above = max(low, 1)
         if above < high:
-            below, ut = self.fronts[j - 1].of(self.between[j - 1], above - 1, high - 1), u[above - 1 : high - 1].mT
+            below, ut = self.fronts[j - 1].of(self.below, above - 1, high - 1), u[above - 1 : high - 1].mT
             if bias is None:
                 torch.bmm(below, ut, out=cells[above - low :])
             else:
                 torch.baddbmm(bias[above:high].unsqueeze(1), below, ut, out=cells[above - low :])
-        cells.baddbmm_(self.plan.past(self.fronts, self.h, j), self.w[low:high].mT)
+        cells.baddbmm_(self.plan.past(self.fronts, self.h, j, self.horizontal), self.w[low:high].mT)
         self.plan.kernel.forward_(cells)
 
-    def _add_skips(self, j: int, front: Front, cells: Tensor) -> None:
-        every = self.plan.every
-        ends = cells[front.skip - front.low :: every]
+    def _add_skips(self, front: Front, cells: Tensor, skipping: Tensor) -> None:
+        ends = cells[front.skip - front.low :: self.plan.every]
         if self.plan.keep:
             self.before_skip.append(ends.clone())
-        starts = self.fronts[j - every].of(self.between[j - every], front.skip - every, front.high - every, every)
-        ends.add_(starts, alpha=self.plan.alpha)
+        ends.add_(skipping, alpha=self.plan.alpha)
 
-    def _hand_up(self, j: int, front: Front, cells: Tensor) -> None:
+    def _hand_up(self, j: int, front: Front, skipping: Tensor | None) -> None:
         """Dropout on the way to the layer above; a dropped block hands up its input."""
-        plan, between, every = self.plan, self.between, self.plan.every
-        between.append(torch.empty_like(self.h[j]))
-        if plan.noise.output is None:
-            front.cells(between[j]).copy_(cells)
-        elif front.low < front.high:
-            torch.mul(cells, plan.noise.output[front.d], out=front.cells(between[j]))
-        for i in front.dropped:
-            if plan.blocks.has_skip(i):
-                between[j][i - front.start] = between[j - every][i - every - self.fronts[j - every].start]
+        plan, every = self.plan, self.plan.every
+        passed = [] if skipping is None else [skipping[(i - front.skip) // every] for i in plan.passing(front)]
+        self.below = plan.handed_up(front, self.h[j], passed, self.vertical)
+        self.passed.append([value.clone() for value in passed] if plan.keep else [])
+        if j + every < len(self.fronts) and (ahead := self.fronts[j + every]).skip < ahead.high:
+            starts = front.of(self.below, ahead.skip - every, ahead.high - every, every)
+            self.skipping[j + every] = starts.clone() if plan.noisy else starts
 
     def _take_in(self, j: int, front: Front) -> None:
         """The stack's input and the initial state that the fronts after this one look for here."""
         if self.plan.blocks.same_width and front.start < front.low:
-            torch.mul(self.xs[front.d + 1], self.entering, out=self.between[j][0])
+            torch.mul(self.xs[front.d + 1], self.entering, out=self.h[j][0])
         if front.stop > front.high:
             torch.mul(self.h0s[front.d + 1], self.plan.sign, out=self.h[j][-1])
 
-    def _give_out(self, j: int, front: Front, cells: Tensor) -> None:
+    def _give_out(self, front: Front, cells: Tensor) -> None:
         """The output of the highest layer, and the state of each layer after the last step of each sequence."""
         if front.high == self.plan.layers:
-            torch.mul(self.between[j][-1], self.leaving, out=self.outputs[front.d - front.high + 1])
+            torch.mul(
+                self.below[front.high - 1 - front.start], self.leaving, out=self.outputs[front.d - front.high + 1]
+            )
         if front.ends is not None:
             layers, sequences = front.ends
             self.last[layers, sequences] = cells[layers - front.low, sequences] * self.plan.sign
@@ -100,7 +103,6 @@ class Forward:
             torch.mul(cells[0], self.plan.sign, out=self.last[front.low])
 
     def _forget(self, j: int) -> None:
-        """Frees a front that is farther back than a skip reaches."""
-        done = j - (self.plan.blocks.every or 1)
-        if done >= 0:
-            self.h[done] = self.between[done] = self.h0
+        """Frees the front before, which nothing needs any more."""
+        if j:
+            self.h[j - 1] = self.h0

@@ -1,5 +1,6 @@
 """The wavefront as a function of autograd."""
 
+from itertools import islice
 from typing import Any, cast
 
 import torch
@@ -31,8 +32,8 @@ class _Wavefront(torch.autograd.Function):
         forward = Forward(plan, x, h0, parameters)
         output, last = forward.run()
         if plan.keep:
-            between = forward.between if plan.noisy else ()
-            ctx.save_for_backward(x, forward.u0, forward.u, forward.w, *forward.h, *between, *forward.before_skip)
+            passed = [value for front in forward.passed for value in front]
+            ctx.save_for_backward(x, forward.u0, forward.u, forward.w, *forward.h, *forward.before_skip, *passed)
         ctx.plan, ctx.fronts, ctx.has_bias = plan, forward.fronts, forward.bias is not None
         return output, last
 
@@ -41,11 +42,13 @@ class _Wavefront(torch.autograd.Function):
         refuse_unsupported_backward(grad_output)
         plan: Plan = ctx.plan
         x, u0, u, w, *saved = ctx.saved_tensors
-        count = len(ctx.fronts)
-        h = saved[:count]
-        between, before_skip = (saved[count : 2 * count], saved[2 * count :]) if plan.noisy else (h, saved[count:])
+        fronts = ctx.fronts
+        tensors = iter(saved)
+        h = list(islice(tensors, len(fronts)))
+        before_skip = list(islice(tensors, sum(front.skip < front.high for front in fronts)))
+        passed = [list(islice(tensors, len(plan.passing(front)))) for front in fronts]
         need_x, need_h0, _, need_u0, *needed = ctx.needs_input_grad
         need_u, need_w = any(needed[: plan.layers - 1]), any(needed[plan.layers - 1 : 2 * plan.layers - 1])
         needs = Needs(need_x, need_h0, need_u0, need_u, need_w, any(needed[2 * plan.layers - 1 :]))
-        kept = Kept(x, u0, u, w, h, between, before_skip)
-        return Backward(plan, ctx.fronts, kept, needs, grad_output, grad_last).run(ctx.has_bias)
+        kept = Kept(x, u0, u, w, h, before_skip, passed)
+        return Backward(plan, fronts, kept, needs, grad_output, grad_last).run(ctx.has_bias)

@@ -105,11 +105,38 @@ class Plan(NamedTuple):
         bias = None if bs[0] is None else torch.stack(bs).mul_(self.sign)
         return us[0] * self.sign[:, None], u.mul_(both * self.noise.scale), w.mul_(both), bias
 
-    def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int) -> Tensor:
+    def passing(self, front: Front) -> list[int]:
+        """The layers of a front that end a dropped block, and hand up what entered it."""
+        return [i for i in front.dropped if self.blocks.has_skip(i)]
+
+    def handed_up(self, front: Front, h: Tensor, passed: Sequence[Tensor], out: Tensor) -> Tensor:
+        """The values that the layers above see: the states, but for dropout and for dropped blocks.
+
+        They are computed for the forward pass and once more for the backward pass, in memory that is at hand: that
+        takes less time than memory to keep them in.
+        """
+        output = self.noise.output
+        if output is None and not passed:
+            return h
+        values = out[: len(h)].copy_(h)
+        if output is not None and front.low < front.high:
+            output.fronts[front.d].zero_(front.cells(values))
+        for i, value in zip(self.passing(front), passed, strict=True):
+            values[i - front.start] = value
+        return values
+
+    def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int, out: Tensor) -> Tensor:
         """The states of the time step before for the cells of front ``j``, after resets and recurrent dropout."""
         low, high = fronts[j].low, fronts[j].high
         past = fronts[j].after_reset(fronts[j - 1].of(h[j - 1], low, high), low, high)
-        return past if self.noise.recurrent is None else past * self.noise.recurrent[low:high]
+        recurrent = self.noise.recurrent
+        return past if recurrent is None else torch.mul(past, recurrent[low:high], out=out[: high - low])
+
+    def scratch(self, fronts: Sequence[Front], like: Tensor) -> tuple[Tensor, Tensor]:
+        """Memory for the values that a front hands up, and for those that it hands on to the next time step."""
+        largest = max(front.stop - front.start for front in fronts)
+        vertical, horizontal = (largest if self.noisy else 0), (0 if self.noise.recurrent is None else largest)
+        return like.new_empty(vertical, *like.shape[1:]), like.new_empty(horizontal, *like.shape[1:])
 
 
 def _along(reset: Tensor, layers: range, d: int) -> Tensor | None:

@@ -1,0 +1,120 @@
+"""Values that fall to dropout: drawn by the gaps between them where they are few, else one by one."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bipolar._rnn.handwritten import is_eager
+
+#: Probabilities are rounded to this many levels, so that one random word decides about four values of a mask.
+LEVELS = 2**16
+#: Up to this probability the gaps between dropped values are drawn. Above, a number for every value costs less, and a
+#: mask takes less memory than the places.
+RARE = 0.2
+
+
+class Drops(NamedTuple):
+    """The dropped values of a tensor, row by row along its first dimension."""
+
+    #: the number of values in a row
+    size: int
+    #: the places of the dropped values in the flattened tensor, ascending; or a mask, true where one is dropped
+    fallen: Tensor
+    #: the number of places before each row, and all; None for a mask
+    bounds: Sequence[int] | None
+
+    def rows(self, low: int, high: int) -> "Drops":
+        """Those of the rows from ``low`` up to ``high``."""
+        if self.bounds is None:
+            return self._replace(fallen=self.fallen[low:high])
+        start, stop = self.bounds[low], self.bounds[high]
+        places = self.fallen[start:stop]
+        bounds = [bound - start for bound in self.bounds[low : high + 1]]
+        return Drops(self.size, places - low * self.size if low else places, bounds)
+
+    def zero_(self, tensor: Tensor) -> Tensor:
+        """Zeros where a value is dropped, in place; the tensor is contiguous."""
+        if self.bounds is None:
+            return tensor.masked_fill_(self.fallen.view_as(tensor), 0)
+        tensor.view(-1).index_fill_(0, self.fallen, 0)
+        return tensor
+
+    def zeroed(self, tensor: Tensor) -> Tensor:
+        """A copy with zeros where a value is dropped."""
+        if self.bounds is None:
+            return tensor.masked_fill(self.fallen.view_as(tensor), 0)
+        return tensor.reshape(-1).index_fill(0, self.fallen, 0).view_as(tensor)
+
+
+def joined(parts: Sequence[Drops]) -> Drops:
+    """Those of several tensors with rows of one size, one after the other."""
+    if parts[0].bounds is None:
+        return parts[0]._replace(fallen=torch.cat([part.fallen for part in parts]))
+    rows = accumulate((len(part.bounds or ()) - 1 for part in parts), initial=0)
+    places = [part.fallen + row * part.size for row, part in zip(rows, parts, strict=False)]
+    counts = [after - before for part in parts for before, after in pairwise(part.bounds or ())]
+    return Drops(parts[0].size, torch.cat(places), list(accumulate(counts, initial=0)))
+
+
+class Dice:
+    """Draws noise on the device of the generator and moves it to the device of the stack's input."""
+
+    def __init__(self, generator: torch.Generator | None, device: torch.device) -> None:
+        self.generator = generator
+        self.source = device if generator is None else generator.device
+        self.device = device
+
+    def drops(self, p: float, rows: Sequence[int], *shape: int) -> Iterator[Drops]:
+        """For tensors of so many rows each, of this shape: every value falls with probability p."""
+        # The number of places varies, for which a graph, a transform or another device would have to wait.
+        waiting = torch.compiler.is_compiling() or not is_eager()
+        if p <= RARE and self.source.type == self.device.type == "cpu" and not waiting:
+            return self._by_gaps(p, rows, math.prod(shape))
+        return (Drops(math.prod(shape), self.mask(p, count, *shape), None) for count in rows)
+
+    def mask(self, p: float, *shape: int) -> Tensor:
+        """True with probability p, for every value of a tensor."""
+        count = math.prod(shape)
+        words = torch.empty(-(-count // 4), dtype=torch.int64, device=self.source)
+        words.random_(-(2**63), None, generator=self.generator)
+        lanes = words.view(torch.int16)[:count].view(shape)
+        return (lanes < _levels(p) - LEVELS // 2).to(self.device)
+
+    def _by_gaps(self, p: float, rows: Sequence[int], size: int) -> Iterator[Drops]:
+        places = self.places(p, sum(rows) * size)
+        edges = torch.arange(sum(rows) + 1) * size
+        bounds = torch.searchsorted(places, edges).tolist()
+        for first, last in pairwise(accumulate(rows, initial=0)):
+            start, stop = bounds[first], bounds[last]
+            here = [bound - start for bound in bounds[first : last + 1]]
+            yield Drops(size, places[start:stop].sub_(first * size), here)
+
+    def places(self, p: float, count: int) -> Tensor:
+        r"""The places, ascending, of the values among ``count`` that fall with probability p.
+
+        The gap from one to the next is geometric, :math:`P(g > k) = (1 - p)^k`: with u uniform in [0, 1),
+        :math:`g = 1 + \lfloor \log(1 - u) / \log(1 - p) \rfloor`. So a few random numbers for a hundred values do.
+        """
+        p = _levels(p) / LEVELS
+        parts, last = [torch.empty(0, dtype=torch.int64)], -1
+        while p and last < count:
+            left = (count - last) * p
+            gaps = torch.rand(math.ceil(left + 4 * math.sqrt(left)) + 1, dtype=torch.float32, generator=self.generator)
+            gaps = gaps.neg_().log1p_().mul_(1 / math.log1p(-p)).to(torch.int64).add_(1)
+            parts.append(gaps.cumsum_(0).add_(last))
+            last = int(parts[-1][-1])
+        places = parts[-1] if len(parts) == 2 else torch.cat(parts)  # one draw mostly suffices
+        return places[: int(torch.searchsorted(places, count))]
+
+
+def scale_of(p: float) -> float:
+    """1 / (1 - p), for p as it is drawn."""
+    return LEVELS / (LEVELS - _levels(p))
+
+
+def _levels(p: float) -> int:
+    return min(round(p * LEVELS), LEVELS - 1)

@@ -1,0 +1,101 @@
+"""Values that fall to dropout: their distribution, and the two ways to hold them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bipolar._rnn.drops import RARE, Dice, Drops, joined, scale_of
+from bipolar._rnn.noise import draw_noise
+
+#: The chance that a sound generator fails one of the comparisons below: beyond five standard deviations.
+SIGMAS = 5.0
+
+
+def mask_of(drops: Drops, *shape: int) -> Tensor:
+    """True where a value is dropped, (rows, ...)."""
+    return drops.zeroed(torch.ones(shape)) == 0
+
+
+def dice(seed: int) -> Dice:
+    return Dice(torch.Generator().manual_seed(seed), torch.device("cpu"))
+
+
+def assert_share(fallen: Tensor, p: float) -> None:
+    """The share of dropped values is p, within five standard deviations."""
+    count = fallen.numel()
+    assert abs(float(fallen.double().mean()) - p) < SIGMAS * math.sqrt(p * (1 - p) / count)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.01, 0.05, RARE, 0.25, 0.5, 0.9])
+def test_values_fall_independently_across_time_layers_and_batch(p: float) -> None:
+    layers, time, batch, units = 6, 40, 16, 128
+    rates = {"dropout": p, "recurrent_dropout": 0.0, "block_dropout": 0.0}
+    noise = draw_noise(torch.empty(time, batch, 1), layers, units, 0, dice(1), **rates)
+    assert noise.output is not None
+    fallen = torch.stack([mask_of(noise.output.layer(i), time, batch, units) for i in range(layers)])
+    assert_share(fallen, p)
+    for dim in range(
+        fallen.ndim
+    ):  # neighbours along layers, time, batch and units fall together as often as chance has it
+        size = fallen.size(dim)
+        assert_share(fallen.narrow(dim, 1, size - 1) & fallen.narrow(dim, 0, size - 1), p * p)
+    for dim in range(fallen.ndim):  # no layer, step, sequence or unit is special
+        for slab in fallen.unbind(dim):
+            assert_share(slab, p)
+    assert noise.scale == pytest.approx(1 / (1 - p), rel=2e-4)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.05, RARE])
+def test_gaps_are_geometric(p: float) -> None:
+    places = dice(2).places(p, 2_000_000)
+    gaps = places.diff(prepend=torch.tensor([-1]))
+    assert int(gaps.min()) >= 1
+    p = 1 - 1 / scale_of(p)  # as it is drawn
+    for k in (1, 2, 3, 10, round(1 / p), round(5 / p)):
+        assert_share(gaps > k, (1 - p) ** k)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.2])
+def test_all_places_are_as_likely(p: float) -> None:
+    """The first and the last ones too: many short stretches, drawn one after the other."""
+    count, trials, rolls = 20, 3000, dice(3)
+    fallen = torch.zeros(trials, count, dtype=torch.bool)
+    for row in fallen:
+        row[rolls.places(p, count)] = True
+    for column in fallen.unbind(1):
+        assert_share(column, 1 - 1 / scale_of(p))
+
+
+@given(
+    p=st.sampled_from([0.0, 1e-6, 0.02, 0.1, RARE, 0.3, 0.95]),
+    rows=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 6)),
+    data=st.data(),
+)
+def test_rows_and_joined_parts_are_those_of_the_mask(
+    p: float, rows: list[int], shape: tuple[int, int], data: st.DataObject
+) -> None:
+    drawn = list(dice(4).drops(p, rows, *shape))
+    masks = [mask_of(drops, count, *shape) for drops, count in zip(drawn, rows, strict=True)]
+    whole = joined(drawn)
+    assert torch.equal(mask_of(whole, sum(rows), *shape), torch.cat(masks))
+    low = data.draw(st.integers(0, sum(rows)))
+    high = data.draw(st.integers(low, sum(rows)))
+    part = whole.rows(low, high)
+    assert torch.equal(mask_of(part, high - low, *shape), torch.cat(masks)[low:high])
+    if high - low > 1:
+        assert torch.equal(mask_of(part.rows(1, 2), 1, *shape), torch.cat(masks)[low + 1 : low + 2])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_zeros_in_place_and_in_a_copy(p: float) -> None:
+    (drops,) = dice(5).drops(p, [3], 4, 5)
+    values = torch.randn(3, 4, 5)
+    copy = drops.zeroed(values)
+    assert torch.equal(copy, values * ~mask_of(drops, 3, 4, 5))
+    assert drops.zero_(values) is values
+    assert torch.equal(values, copy)
