@@ -1,13 +1,13 @@
-"""Training steps of WideResNet with batch norm, without norm and compiled, and the cost of augmentation.
+"""Training steps of networks with batch norm, without norm and compiled, and the cost of augmentation.
 
-All methods train on the same batch of random images of CIFAR-10's shape, channels-last, by SGD with momentum. They take
-turns in one run, and the best round of each counts. Memory is the growth of the peak resident memory in three training
-steps, in a process of its own; for a compiled model it includes the compiler's.
+All methods train on the same batch of random images of CIFAR-10's shape, channels-last, by SGD with momentum, or by
+Muon as in the item normfree. They take turns in one run, and the best round of each counts. Memory is the growth of the
+peak resident memory in three training steps, in a process of its own; a compiled model's includes the compiler's.
 """
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as tF
@@ -17,15 +17,48 @@ import bipolar
 from benchmarks.common import best_of, in_fresh_process, machine, markdown_table, peak, record, timed
 from bipolar.lab.data.images import CIFAR10_CLASSES, ImageSet
 from bipolar.lab.data.pictures import Pictures
-from bipolar.models import WideResNet
+from bipolar.models import ConvNet, WideResNet
+from bipolar.optim import Muon, groups, pin
 
 BATCH, AIM = 128, 0.03
-METHODS: dict[str, dict[str, Any]] = {
-    "ReLU, batch norm": {"activation": "relu", "norm": "batch"},
-    "BReLU, no norm": {"activation": "brelu"},
-    "BReLU, no norm, compiled": {"activation": "brelu"},
-    "ReLU, no norm": {"activation": "relu"},
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "WideResNet-28-2": lambda **options: WideResNet(28, 2, **options),
+    "WideResNet-16-2": lambda **options: WideResNet(16, 2, **options),
+    "WideResNet-10-1": lambda **options: WideResNet(10, 1, dropout=0.0, **options),
+    "ConvNet, k = 2": lambda **options: ConvNet(2, **options),
 }
+
+
+class Method(NamedTuple):
+    """A row: a network, its activation and norm, and the way it is trained."""
+
+    network: str
+    activation: str
+    norm: str | None = None
+    muon: bool = False
+    compiled: bool = False
+
+    def __str__(self) -> str:
+        name = bipolar.get_activation(self.activation).__class__.__name__
+        words = [name, "no norm" if self.norm is None else "batch norm"]
+        words += ["compiled"] if self.compiled else []
+        return ", ".join([*words, *(["Muon"] if self.muon else []), *(["pinned"] if self.pinned else [])])
+
+    @property
+    def pinned(self) -> bool:
+        return self.muon and self.norm is None
+
+
+METHODS = [
+    Method("WideResNet-28-2", "relu", "batch"),
+    Method("WideResNet-28-2", "brelu"),
+    Method("WideResNet-28-2", "brelu", compiled=True),
+    Method("WideResNet-28-2", "relu"),
+    Method("WideResNet-10-1", "elu", "batch", muon=True),
+    Method("WideResNet-10-1", "elu", muon=True),
+    Method("ConvNet, k = 2", "elu", "batch", muon=True),
+    Method("ConvNet, k = 2", "elu", muon=True),
+]
 
 
 def images() -> ImageSet:
@@ -49,15 +82,21 @@ def batch_of(data: ImageSet) -> Callable[[], tuple[Tensor, Tensor]]:
     return draw
 
 
-def training_step(method: str, depth: int, batch: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], None]:
+def training_step(method: Method, batch: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], None]:
     torch.manual_seed(0)
-    options = METHODS[method]
-    model: nn.Module = WideResNet(depth, 2, **options).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network: Any = NETWORKS[method.network](activation=method.activation, norm=method.norm)
+    model: nn.Module = network.to(memory_format=torch.channels_last)
     x, _ = batch()
-    if options.get("norm") is None:
+    if method.norm is None:
         bipolar.lsuv_(model, x)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, nesterov=True)
-    run: Any = torch.compile(model) if "compiled" in method else model
+    optimizer: torch.optim.Optimizer
+    if method.muon:
+        optimizer = Muon(groups(model), lr=1e-3)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    if method.pinned:
+        pin(optimizer, model)
+    run: Any = torch.compile(model) if method.compiled else model
 
     def step() -> None:
         x, labels = batch()
@@ -68,9 +107,9 @@ def training_step(method: str, depth: int, batch: Callable[[], tuple[Tensor, Ten
     return step
 
 
-def _peak_memory(method: str) -> float:
+def _peak_memory(method: Method) -> float:
     data = images()
-    step = training_step(method, 28, batch_of(data))
+    step = training_step(method, batch_of(data))
     before = peak()
     for _ in range(3):
         step()
@@ -84,19 +123,19 @@ def main() -> None:
     data = images()
     draw = batch_of(data)
     fixed = draw()
-    steps = [training_step(method, 28, lambda: fixed) for method in METHODS]
+    steps = [training_step(method, lambda: fixed) for method in METHODS]
     times = [seconds for (seconds,) in best_of([timed(step) for step in steps], 5, 0)]
     memory = [in_fresh_process(_peak_memory, method) for method in METHODS]
     rows = [
-        ["28-2", method, f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", f"{mib:.0f}"]
+        [method.network, str(method), f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", f"{mib:.0f}"]
         for method, seconds, mib in zip(METHODS, times, memory, strict=True)
     ]
-    small = training_step("BReLU, no norm", 16, lambda: fixed)
-    (seconds,), (augmenting,) = best_of([timed(small), timed(draw, 20)], 5, 10)
+    small = Method("WideResNet-16-2", "brelu")
+    (seconds,), (augmenting,) = best_of([timed(training_step(small, lambda: fixed)), timed(draw, 20)], 5, 10)
     share = augmenting / seconds
-    rows.append(["16-2", "BReLU, no norm", f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", ""])
+    rows.append([small.network, str(small), f"{1000 * seconds:.0f}", f"{BATCH / seconds:.0f}", ""])
     rows.append(["", "shift, mirror, normalise", f"{1000 * augmenting:.2f}", f"{BATCH / augmenting:,.0f}", ""])
-    table = markdown_table(["WideResNet", "method", "ms a step", "images/s", "MiB"], rows)
+    table = markdown_table(["network", "method", "ms a step", "images/s", "MiB"], rows)
     verdict = f"Augmentation costs {100 * share:.1f} % of a step of WideResNet-16-2 (aim {100 * AIM:.0f} %: "
     text = f"{machine()}; float32, batch {BATCH}.\n\n{table}\n\n{verdict}{'met' if share <= AIM else 'missed'})."
     print(text)
