@@ -19,7 +19,7 @@ LAYERS, UNITS = 36, 256
 LENGTH = 50
 #: The longest step at batch 1, in times of reading the weights, and the aim beside ``nn.RNN``.
 READINGS, OF_RIVAL = 3.0, 2.0
-STEPPER, RIVAL = "StackedRNN.stepper", "nn.RNN relu, a sequence of one"
+STEPPER, RIVAL = "StackedRNN.stepper, onnxruntime", "nn.RNN relu, a sequence of one"
 
 
 def methods(batch: int) -> dict[str, Callable[[], object]]:
@@ -37,11 +37,12 @@ def methods(batch: int) -> dict[str, Callable[[], object]]:
 
         return run
 
-    stepper = rnn.stepper()
+    stepper, by_torch = rnn.stepper("onnxruntime"), rnn.stepper("torch")
     return {
         "read the weights once (sum)": weights.sum,
         "the products alone (mm)": lambda: [torch.mm(matrix, column) for matrix in matrices],
         STEPPER: lambda: stepper(x),
+        "StackedRNN.stepper, torch": lambda: by_torch(x),
         "StackedRNN.step": lambda: rnn.step(x, state),
         "StackedRNN, a sequence of one": of(rnn),
         RIVAL: of(rival),

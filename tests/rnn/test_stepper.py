@@ -1,12 +1,15 @@
 """StackedRNN.stepper against a pass over the sequence."""
 
+from typing import Any
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import bipolar
+from bipolar._rnn import onnx_step
 from tests.helpers.stacks import FAST, NOISE
 
 
@@ -41,6 +44,57 @@ def test_steps_make_a_pass(
     for t in range(4):
         torch.testing.assert_close(stepper(x[t]), expected[t])
     torch.testing.assert_close(stepper.state, last)
+
+
+@given(
+    nonlinearity=st.sampled_from(FAST),
+    layers=st.integers(1, 9),
+    batch=st.integers(1, 3),
+    input_size=st.sampled_from([4, 6]),
+    skip_every=st.sampled_from([None, 1, 2, 4]),
+    bias=st.booleans(),
+)
+@settings(max_examples=30)
+def test_steps_in_onnxruntime_make_a_pass(
+    nonlinearity: str, layers: int, batch: int, input_size: int, skip_every: int | None, bias: bool
+) -> None:
+    rnn = bipolar.StackedRNN(input_size, 6, layers, nonlinearity, skip_every=skip_every, bias=bias).eval()
+    for parameter in rnn.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x, state = torch.randn(4, batch, input_size), torch.randn(layers, batch, 6)
+    expected, last = rnn(x, state)
+    stepper = rnn.stepper(runtime="onnxruntime")
+    stepper.state = state
+    for t in range(4):
+        torch.testing.assert_close(stepper(x[t]), expected[t], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(stepper.state, last, rtol=1e-4, atol=1e-5)
+    stepper.state = None  # and with another batch
+    torch.testing.assert_close(stepper(x[0, :1]), rnn.stepper("torch")(x[0, :1]), rtol=1e-4, atol=1e-5)
+
+
+def test_options_of_activations_reach_onnxruntime() -> None:
+    for activation in (nn.ELU(0.7), bipolar.BCELU(0.6, dim=-1), nn.LeakyReLU(0.3), bipolar.BLeakyReLU(0.2, dim=-1)):
+        rnn, x = bipolar.StackedRNN(4, 6, 5, activation), torch.randn(2, 4)
+        torch.testing.assert_close(rnn.stepper("onnxruntime")(x), rnn.stepper("torch")(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_faster_runtime_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn = bipolar.StackedRNN(4, 6, 5)
+    assert rnn.stepper().runtime == "onnxruntime"
+    others: dict[str, Any] = {
+        "float64": bipolar.StackedRNN(4, 6, 5, dtype=torch.float64),
+        "no operator for GELU": bipolar.StackedRNN(4, 6, 5, nn.GELU()),
+    }
+    for reason, other in others.items():
+        assert other.stepper().runtime == "torch"
+        with pytest.raises(ValueError, match=f"runtime: onnxruntime cannot step this stack, .*{reason}"):
+            other.stepper("onnxruntime")
+    monkeypatch.setattr(onnx_step, "find_spec", lambda name: None)
+    assert rnn.stepper().runtime == "torch"
+    with pytest.raises(ValueError, match=r"needs onnx and onnxruntime: pip install 'bipolar\[onnx\]'"):
+        rnn.stepper("onnxruntime")
+    with pytest.raises(ValueError, match="runtime: expected one of 'auto', 'torch', 'onnxruntime', got 'jax'"):
+        rnn.stepper(runtime="jax")
 
 
 def test_it_begins_with_zeros_and_has_no_dropout() -> None:

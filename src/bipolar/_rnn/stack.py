@@ -21,7 +21,7 @@ from bipolar._rnn.nonlinearity import make_activation
 from bipolar._rnn.one_step import one_step
 from bipolar._rnn.sequences import Sequences
 from bipolar._rnn.stack_pass import LayerWeights, StackPass
-from bipolar._rnn.stepper import Stepper
+from bipolar._rnn.stepper import Runtime, Stepper
 from bipolar._rnn.torch_rnn import as_torch_rnn, merge_biases
 from bipolar._tools.checks import check_count, check_number
 from bipolar._tools.restoring import evaluating
@@ -327,10 +327,15 @@ class StackedRNN(nn.Module):
             output, last = one_step(x, h, weights, self.blocks, self.skip_scale, self.activation)
         return (output, last) if batched else (output.squeeze(0), last.squeeze(1))
 
-    def stepper(self) -> Stepper:
+    def stepper(self, runtime: Runtime = "auto") -> Stepper:
         """The stack laid out for generation: faster than :meth:`step`, and it carries the state.
 
         Its weights are copies: ask for another after you have changed the stack's.
+
+        Args:
+            runtime: ``"onnxruntime"``, which is faster, and needs ``pip install 'bipolar[onnx]'``, float32 on a CPU
+                and an activation that has an ONNX operator; ``"torch"``; or ``"auto"``, the faster one that there is.
+                Default: ``"auto"``
 
         Examples::
 
@@ -340,7 +345,7 @@ class StackedRNN(nn.Module):
             >>> outputs[-1].shape, stepper.state.shape
             (torch.Size([4, 32]), torch.Size([8, 4, 32]))
         """
-        return Stepper(self)
+        return Stepper(self, runtime)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         merge_biases(self, state_dict, prefix, errors=cast(list[str], args[-1]))

@@ -1,6 +1,6 @@
 """A stack laid out for generation: one time step after the other, without autograd or dropout."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -8,10 +8,13 @@ from torch import Tensor
 from bipolar._activations.recognition import kernel_of
 from bipolar._rnn.autocast import without_autocast
 from bipolar._rnn.nonlinearity import sign_of
+from bipolar._rnn.onnx_step import Advance, onnx_step, refusal
 from bipolar._tools.restoring import evaluating
 
 if TYPE_CHECKING:
     from bipolar._rnn.stack import StackedRNN
+
+Runtime: TypeAlias = Literal["auto", "torch", "onnxruntime"]
 
 
 class Stepper:
@@ -22,7 +25,11 @@ class Stepper:
 
     .. math:: \hat h_i(t) = f(S U_i S \, \hat h_{i-1}(t) + S W_i S \, \hat h_i(t-1) + S b_i)
 
-    Weights are copied when it is made; later changes of the stack's are not seen.
+    Weights are copied when it is made; later changes of the stack's are not seen. In onnxruntime, where a step takes
+    less time, states differ by rounding errors.
+
+    Attributes:
+        runtime: ``"torch"`` or ``"onnxruntime"``, where the steps are computed
 
     Shape:
         - input: (batch, input_size)
@@ -30,23 +37,33 @@ class Stepper:
     """
 
     @torch.no_grad()
-    def __init__(self, rnn: "StackedRNN") -> None:
+    def __init__(self, rnn: "StackedRNN", runtime: Runtime = "auto") -> None:
+        if runtime not in get_args(Runtime):
+            raise ValueError(f"runtime: expected one of {', '.join(map(repr, get_args(Runtime)))}, got {runtime!r}")
         layers = rnn.layers()
         self._blocks, self._skip_scale, self._activation = rnn.blocks, rnn.skip_scale, rnn.activation
-        self._input_size = rnn.input_size
+        self._input_size, self._layers = rnn.input_size, len(layers)
         like = layers[0][0].detach()
         self._kernel = kernel_of(rnn.activation)
+        reason = refusal(rnn.activation, like)
+        if runtime == "onnxruntime" and reason is not None:
+            raise ValueError(f"runtime: onnxruntime cannot step this stack, {reason}")
+        self.runtime: Runtime = "torch" if runtime == "torch" or reason is not None else "onnxruntime"
         sign = None if self._kernel is None else sign_of(rnn.activation, rnn.hidden_size, like)
         self._sign = like.new_ones(rnn.hidden_size) if sign is None else sign
         # A skip around the first block adds the input, which then needs the signs, too.
         self._of_input = self._sign if rnn.blocks.same_width else like.new_ones(rnn.input_size)
         rows = self._sign.unsqueeze(1)
-        self._u = [rows * u * (self._sign if i else self._of_input) for i, (u, _, _) in enumerate(layers)]
-        self._w = torch.stack([(rows * w * self._sign).mT for _, w, _ in layers]).contiguous()
-        self._b = like.new_zeros(len(layers), 1, rnn.hidden_size)
-        for row, (_, _, b) in zip(self._b, layers, strict=True):
-            if b is not None:
-                row.copy_(self._sign * b)
+        us = [rows * u * (self._sign if i else self._of_input) for i, (u, _, _) in enumerate(layers)]
+        ws = [rows * w * self._sign for _, w, _ in layers]
+        bs = [torch.zeros_like(self._sign) if b is None else self._sign * b for _, _, b in layers]
+        self._advance: Advance
+        if self.runtime == "torch":
+            self._u, self._w = us, torch.stack([w.mT for w in ws]).contiguous()
+            self._b = torch.stack(bs).unsqueeze(1)
+            self._advance = self._by_torch
+        else:
+            self._advance = onnx_step(us, ws, bs, rnn.blocks, rnn.skip_scale, rnn.activation)
         self._signed: Tensor | None = None
 
     @property
@@ -56,7 +73,7 @@ class Stepper:
 
     @state.setter
     def state(self, state: Tensor | None) -> None:
-        layers, units = len(self._u), len(self._sign)
+        layers, units = self._layers, len(self._sign)
         if state is not None and (state.ndim != 3 or (state.size(0), state.size(2)) != (layers, units)):
             shape = (layers, "batch", units)
             raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
@@ -72,20 +89,20 @@ class Stepper:
         if input.dtype != self._sign.dtype:
             raise TypeError(f"input: expected {self._sign.dtype} as the weights are, got {input.dtype}")
         if self._signed is None:
-            self._signed = input.new_zeros(len(self._u), len(input), len(self._sign))
+            self._signed = input.new_zeros(self._layers, len(input), len(self._sign))
         if len(input) != self._signed.size(1):
             raise ValueError(
                 f"input: expected a batch of {self._signed.size(1)} as in the step before, got {len(input)}; "
                 "set state to None to begin anew"
             )
         with without_autocast(input):
-            self._signed = self._states(input, self._signed)
+            self._signed = self._advance(input * self._of_input, self._signed)
         return self._signed[-1] * self._sign
 
-    def _states(self, input: Tensor, before: Tensor) -> Tensor:
-        """The states after a step, both with signs."""
+    def _by_torch(self, x: Tensor, before: Tensor) -> Tensor:
+        """The states after a step, all with signs."""
         states = torch.baddbmm(self._b, before, self._w)
-        x = block_input = input * self._of_input
+        block_input = x
         if len(x) == 1:  # matrix times vector is faster
             x = block_input = x[0]
             rows = states.squeeze(1).unbind(0)
