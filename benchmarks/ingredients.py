@@ -152,7 +152,7 @@ def pin_filters(trial: Trial, gain: float | None = None) -> None:
     pin(trial.optimizer, trial.model, gain=gain)
 
 
-def centred(trial: Trial) -> None:
+def centred(trial: Trial, **options: Any) -> None:
     """Filters of mean zero and constant norm, but for the first layer: projected gradients as in Huang et al., 2017."""
 
     @torch.no_grad()
@@ -165,7 +165,7 @@ def centred(trial: Trial) -> None:
     weights = [layer.weight for layer in trial.convolutions[1:]]
     norms = [torch.ones(len(weight), 1, 1, 1) for weight in weights]
     project()
-    trial.start(orthogonal=False)
+    trial.start(orthogonal=False, **options)
     norms = [weight.detach().flatten(1).norm(dim=1)[:, None, None, None] for weight in weights]
     trial.by("muon", 0.05)
     trial.after.append(project)
@@ -201,7 +201,12 @@ ROWS: dict[str, tuple[Callable[[Trial], object], ...]] = {
     "Muon, pinned, learned gains": (plain, lambda trial: pin_filters(trial, 0.2)),
     "Muon, pinned, LSUV per channel": (lambda trial: plain(trial, per_channel=True), pin_filters),
     "Muon, pinned, LSUV with centring": (lambda trial: plain(trial, centre=True), pin_filters),
+    "Muon, pinned, learned gains, LSUV with centring": (
+        lambda trial: plain(trial, centre=True),
+        lambda trial: pin_filters(trial, 0.2),
+    ),
     "Muon, centred filters of constant norm": (centred,),
+    "Muon, centred filters of constant norm, LSUV with centring": (lambda trial: centred(trial, centre=True),),
     "Muon, scaled weight standardisation": (standardised,),
     "Muon, skip scalars": (skip_scalars,),
     "Muon, pinned, skip scalars": (skip_scalars, pin_filters),
