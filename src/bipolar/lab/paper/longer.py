@@ -16,11 +16,13 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 
 BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
-#: A recipe of ``normfree``, its rate, and whether it learns gains. Batch norm gets better from 0.05 up to 0.4.
+#: A recipe of ``normfree``, its rate, and whether its gains are learned with a high rate of Adam. Batch norm gets better
+#: from 0.05 up to 0.4.
 KINDS: dict[str, tuple[str, float, bool]] = {
     **{f"{BATCH_NORM}, rate {lr:g}": (f"{BATCH_NORM}, ELU, Muon", lr, False) for lr in (0.1, 0.4)},
     f"{NONE}, pinned": (f"{NONE}, BELU, Muon, pinned", 0.05, False),
     f"{NONE}, pinned, learned gains": (f"{NONE}, BELU, Muon, pinned", 0.05, True),
+    f"{NONE}, pinned, learned gains, centred": (f"{NONE}, BELU, Muon, pinned, gains, centred", 0.05, True),
 }
 #: What the scale quick has of them.
 OF_QUICK = ("longer: batch norm, rate 0.1", "longer: no norm, pinned")
@@ -34,7 +36,7 @@ def runs(scale: Scale) -> dict[str, ImageConfig]:
         for kind, (name, lr, gains) in KINDS.items():
             config = replace(recipes[name], lr=lr)
             if gains:
-                config = replace(config, gain=plain.GAIN, update=replace(config.update, adam_lr=plain.ADAM))
+                config = replace(config, gain=normfree.GAIN, update=replace(config.update, adam_lr=plain.ADAM))
             if scale == "small":
                 config = replace(config, machine=Machine(precision=table5.PRECISION))
             if setting == LONGER:

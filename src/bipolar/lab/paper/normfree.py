@@ -24,6 +24,8 @@ from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.update import OptimizerName, Update
 
 BATCH_NORM, NONE = "batch norm", "no norm"
+#: The rate of learned gains, as a share of the rate.
+GAIN = 0.2
 COLORS = {BATCH_NORM: "#1f77b4", NONE: "#d95f02"}
 
 
@@ -36,6 +38,10 @@ class Variant:
     lr: float
     pin: bool = False
     clip: float | None = None
+    #: the rate of learned gains, as a share of the rate
+    gain: float | None = None
+    #: whether LSUV centres the input of every activation
+    centre: bool = False
 
 
 VARIANTS = {
@@ -51,6 +57,7 @@ VARIANTS = {
     f"{NONE}, ReLU, Muon, pinned": Variant("relu", "muon", 0.05, pin=True),
     f"{NONE}, ELU, Muon, pinned": Variant("elu", "muon", 0.05, pin=True),
     f"{NONE}, BELU, Muon, pinned": Variant("belu", "muon", 0.05, pin=True),
+    f"{NONE}, BELU, Muon, pinned, gains, centred": Variant("belu", "muon", 0.05, pin=True, gain=GAIN, centre=True),
 }
 #: The two recipes that a claim sets side by side with the same optimiser.
 WITH_SGD = (f"{NONE}, ReLU, SGD", f"{BATCH_NORM}, ReLU, SGD")
@@ -76,9 +83,10 @@ def recipes(scale: Scale) -> dict[str, ImageConfig]:
             norm="batch" if name.startswith(BATCH_NORM) else None,
             lsuv="second_moment",
             at="activation",
+            centre=variant.centre,
         )
         update = Update(recipe="fast", optimizer=variant.optimizer, clip=variant.clip)
-        found[name] = replace(config, model=model, update=update, lr=variant.lr, pin=variant.pin)
+        found[name] = replace(config, model=model, update=update, lr=variant.lr, pin=variant.pin, gain=variant.gain)
     return found
 
 
@@ -151,7 +159,8 @@ ITEM = Training(
         "All runs take as many steps; the learning rate rises over the first tenth and falls to zero. Pinned: after "
         "every step each filter is brought back to the norm that LSUV gave it. LSUV sets the second moment after each "
         "activation to 1; networks with batch norm need none. SGD without norm clips the gradient's norm at 1, "
-        "because it diverges otherwise."
+        "because it diverges otherwise. Gains: each pinned filter learns a factor of its norm. Centred: LSUV also sets "
+        "the mean of the input of every activation to zero, by the bias before it."
     ),
     claims=CLAIMS,
     published={"claim": "bipolar activations and LSUV alleviate the need for normalisation layers"},

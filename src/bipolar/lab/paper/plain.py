@@ -17,7 +17,7 @@ from bipolar.lab.training.update import Update
 
 BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
 #: The size of a small last layer, the rate of gains as a share of that of their filters, and a high rate of Adam.
-HEAD, GAIN, ADAM = 0.1, 0.2, 0.01
+HEAD, GAIN, ADAM = 0.1, normfree.GAIN, 0.01
 #: Settings that each variant adds to the model, to the recipe, and to the run.
 ALL: dict[str, dict[str, Any]] = {
     "model": {"whiten": True, "head": HEAD},

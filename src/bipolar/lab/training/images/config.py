@@ -79,6 +79,8 @@ class ImageModel:
     """What LSUV sets to 1, where there is no norm."""
     at: Literal["output", "activation"] = "output"
     """Where LSUV measures it."""
+    centre: bool = False
+    """Let LSUV also centre the input of every activation, by the bias before it."""
 
     @property
     def size(self) -> str:

@@ -81,7 +81,7 @@ class ImageTask(Task):
             whitened_(cast(nn.Conv2d, model.stem), batch)
         if m.norm is None:
             exclude = "stem" if m.whiten else None
-            lsuv_(model, batch, target=m.lsuv, at=m.at, exclude=exclude, generator=generator)
+            lsuv_(model, batch, target=m.lsuv, at=m.at, centre=m.centre, exclude=exclude, generator=generator)
         with torch.no_grad():
             cast(nn.Linear, model.head).weight.mul_(m.head)
 
