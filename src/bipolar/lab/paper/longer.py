@@ -16,7 +16,7 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 
 BATCH_NORM, NONE = normfree.BATCH_NORM, normfree.NONE
-#: A recipe of ``normfree``, its rate, and whether its gains are learned with a high rate of Adam. Batch norm gets better
+#: A recipe of ``normfree``, its rate, and whether it learns gains, with a high rate of Adam. Batch norm gets better
 #: from 0.05 up to 0.4.
 KINDS: dict[str, tuple[str, float, bool]] = {
     **{f"{BATCH_NORM}, rate {lr:g}": (f"{BATCH_NORM}, ELU, Muon", lr, False) for lr in (0.1, 0.4)},
