@@ -32,7 +32,9 @@ def test_all_runs_are_of_one_length() -> None:
         for name, config in runs.items():
             config.check()
             assert (config.model.norm == "batch") is name.startswith("batch norm")
-            assert config.pin is name.endswith("pinned")
+            assert config.pin is ("pinned" in name)
+            assert (config.gain is not None) is ("gains" in name)
+            assert config.model.centre is ("centred" in name)
 
 
 @pytest.mark.parametrize(
