@@ -37,6 +37,7 @@ bench: setup ## measure speed and memory against plain PyTorch
 	$(BIN)/python -m benchmarks.activations
 	$(BIN)/python -m benchmarks.lsuv
 	$(BIN)/python -m benchmarks.rnn
+	$(BIN)/python -m benchmarks.grid
 	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m benchmarks.cells

@@ -1,7 +1,6 @@
 """The fast backends against the reference, and their limits."""
 
 import copy
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -255,16 +254,30 @@ class TestRecompute:
         assert kept(True) < kept(False) / 4
 
 
-@pytest.mark.parametrize(("layers", "batch", "by_layer"), [(36, 1, True), (36, 128, False), (4, 1, False)])
-def test_few_sequences_through_many_weights_go_layer_by_layer(
-    layers: int, batch: int, by_layer: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("steps", "layers", "units", "batch", "by_layer"),
+    [
+        (50, 36, 64, 128, False),
+        (50, 36, 256, 128, False),
+        (50, 4, 64, 128, True),  # few layers
+        (1, 36, 64, 128, True),  # few time steps
+        (50, 36, 512, 128, True),  # wide layers
+        (50, 12, 256, 1, True),  # few sequences, through weights as large as a cache
+        (50, 144, 128, 1, True),  # or through many
+        (50, 36, 64, 1, False),
+    ],
+)
+def test_the_choice(
+    steps: int, layers: int, units: int, batch: int, by_layer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = []
 
     def note(run: Any, **options: Any) -> Any:
         chosen.append(run)
-        return partial(run, **options)
+        return lambda task: (task.input, task.state)
 
     monkeypatch.setattr(backends, "partial", note)
-    bipolar.StackedRNN(256, 256, layers)(torch.zeros(1, batch, 256))
+    bipolar.StackedRNN(units, units, layers, "relu", skip_every=None, device="meta").to_empty(device="cpu")(
+        torch.zeros(steps, batch, units)
+    )
     assert chosen == [scan.run if by_layer else wavefront.run]

@@ -17,11 +17,14 @@ from bipolar._rnn.stack_pass import StackPass
 
 Backend: TypeAlias = Literal["auto", "reference", "scan", "wavefront"]
 
-#: From this width on, a layer at a time is faster than a diagonal at a time: benchmarks/rnn.py.
+#: From this width on, a layer at a time is faster than a diagonal at a time: its own products keep all cores busy.
 WIDE = 512
-#: A diagonal reads all weights for every time step. Where they outgrow the caches of a CPU, and few sequences share the
-#: reading, a layer at a time is faster, too.
-CACHED, FEW = 8 << 20, 32
+#: On a CPU, fronts with fewer cells on average do not pay for their operations.
+CELLS = 6
+#: A front reads the weights of its layers for every time step, while those of one layer stay in a cache of a CPU. Where
+#: few sequences share the reading, that costs more than the operations saved: for layers of this width, and where all
+#: weights together outgrow the last cache.
+FEW, BROAD, CACHED = 64, 256, 8 << 20
 
 _Run: TypeAlias = "partial[tuple[Tensor, Tensor]]"
 
@@ -41,19 +44,22 @@ def _choose(task: StackPass, activation: Callable[[Tensor], Tensor], backend: Ba
     kernel = kernel_of(activation)
     if backend == "reference" or kernel is None or not is_eager(task.input, task.state, *task.weights[0]):
         return partial(reference.run, f=activation)
-    units = task.state.size(2)
-    by_layer = _is_faster_by_layer(task) if backend == "auto" else backend == "scan"
+    layers, batch, units = task.state.shape
+    by_layer = backend == "scan"
+    if backend == "auto":
+        x = task.input
+        by_layer = is_faster_by_layer(len(x), layers, units, batch, x.element_size(), x.device.type)
     fast = scan.run if by_layer else wavefront.run
-    if torch.compiler.is_compiling():
-        # a graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile
-        fast = torch.compiler.disable(fast)
     return partial(fast, kernel=kernel, sign=sign_of(activation, units, task.input))
 
 
-def _is_faster_by_layer(task: StackPass) -> bool:
-    _, batch, units = task.state.shape
-    size = sum(tensor.nbytes for u, w, _ in task.weights for tensor in (u, w))
-    return units >= WIDE or (task.input.device.type == "cpu" and batch <= FEW and size > CACHED)
+def is_faster_by_layer(steps: int, layers: int, units: int, batch: int, item_size: int, device: str) -> bool:
+    """The choice between the fast backends, from the sizes of a pass: benchmarks/grid.py shows what it loses."""
+    if device != "cpu":
+        return units >= WIDE
+    cells = steps * layers / (steps + layers - 1)
+    wide = units >= (BROAD if batch <= FEW else WIDE)
+    return wide or cells < CELLS or (batch <= FEW and 2 * layers * units**2 * item_size > CACHED)
 
 
 def _by_groups(task: StackPass, chosen: _Run) -> tuple[Tensor, Tensor]:

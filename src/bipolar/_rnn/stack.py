@@ -137,6 +137,12 @@ class StackedRNN(nn.Module):
         >>> torch.allclose(output[10:, 0], rnn(padded[10:, 0])[0], atol=1e-5)
         True
 
+    ``torch.compile`` of a model breaks the graph at the stack, as at an ``nn.RNN``: it compiles what comes before the
+    stack and what comes after, and the stack runs as it does without. So another length or batch compiles nothing of a
+    stack anew, with or without dropout, a state, ``lengths`` and ``reset``; give ``lengths`` as a tensor, because the
+    compiler looks at the values of a list. With ``backend="reference"`` there is no break, and each length is another
+    graph, of all its cells.
+
     There is no ``bidirectional=True``. Between the layers of a bidirectional ``nn.RNN`` both directions are
     concatenated, so no layer can begin before the one below has read the whole sequence: the stack would not be
     causal, with no diagonals to compute along, no :meth:`step` and no state to carry on, and a skip would have to join
@@ -267,6 +273,21 @@ class StackedRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         generator: torch.Generator | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        run = self._pass
+        if torch.compiler.is_dynamo_compiling() and self.backend != "reference" and not torch.compiler.is_exporting():
+            # A graph break, as for nn.RNN: a deep stack unrolled over time takes minutes to compile. It is here, not
+            # farther in, so that no part of a pass is compiled, and then again for other lengths and batches.
+            run = torch.compiler.disable(run)
+        return run(input, state, lengths, reset, generator)
+
+    def _pass(
+        self,
+        input: Tensor | PackedSequence,
+        state: Tensor | None,
+        lengths: Tensor | Sequence[int] | None,
+        reset: Tensor | None,
+        generator: torch.Generator | None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         given = Sequences(input, lengths, reset, self.input_size, self.batch_first)
         x, state, weights = under_autocast(given.input, state, self.layers())
