@@ -104,6 +104,31 @@ def test_a_gain_keeps_what_it_says(name: str, keep: Any) -> None:
     assert getattr(bipolar.moments(name, std), keep) == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("f", [torch.relu, F.belu, nn.functional.mish, torch.exp, lambda x: 1e6 * x])
+def test_few_evaluations_find_a_gain(f: Any) -> None:
+    """Every recurrent stack that is made asks for one."""
+    calls = []
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return f(x)
+
+    found = bipolar.gain(counted)
+    assert len(calls) <= 20
+    assert bipolar.moments(f, found).variance == pytest.approx(1.0, abs=1e-11)
+
+
+def test_a_variance_that_jumps_over_1() -> None:
+    """No line leads to it, but bisection does."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return 4.0 * (x.abs() > 2)
+
+    found = bipolar.gain(step)
+    below, above = (bipolar.moments(step, found * (1 + shift)).variance for shift in (-1e-11, 1e-11))
+    assert below < 1 < above
+
+
 def test_a_gain_in_a_network_of_100_layers() -> None:
     width, gain = 512, bipolar.gain("belu", stacked=True)
     x = torch.randn(256, width)

@@ -8,9 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+
+from bipolar.lab.reproduce.executors import IMPORTED
 
 #: Seconds between two looks at something that another process does.
 INTERVAL = 0.02
@@ -31,6 +35,32 @@ def running(
             yield process
         finally:
             process.kill()
+
+
+def in_two_ranks(work: Callable[[int, Path], None], directory: Path, seconds: float = 240) -> None:
+    """Calls ``work(rank, directory)`` in two processes of one group, each with random numbers of its own.
+
+    Where processes can be forked, from the one that forks the workers of ``bipolar reproduce``: it has imported torch.
+    """
+    context = get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(IMPORTED)
+    processes = [context.Process(target=_of_a_group, args=(work, rank, directory)) for rank in range(2)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(seconds)
+        assert [process.exitcode for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _of_a_group(work: Callable[[int, Path], None], rank: int, directory: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    work(rank, directory)
+    dist.destroy_process_group()
 
 
 def wait_until(

@@ -1,43 +1,15 @@
 """LSUV with real processes: all ranks end up with the same weights, those of one process with the whole batch."""
 
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-
-import bipolar
-from tests.helpers.paths import ROOT
-
-WORKER = """
-import sys
-import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import bipolar
-from tests.init.test_distributed import batch, network
-
-rank, directory = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
-torch.manual_seed(rank)  # other random numbers on every rank
-results = {}
-for kind in ("kept", "orthogonal", "channels", "bad"):
-    model, error = DistributedDataParallel(network()), ""
-    part = batch().chunk(2)[rank]
-    if kind == "bad" and rank == 1:
-        part[0, 0] = float("nan")
-    try:
-        channels = kind == "channels"
-        bipolar.lsuv_(model, part, orthogonal=kind == "orthogonal", per_channel=channels, centre=channels)
-    except bipolar.LSUVError as caught:
-        error = str(caught)
-    results[kind] = {"error": error, "state": dict(model.module.state_dict())}
-torch.save(results, f"{directory}/{rank}")
-dist.destroy_process_group()
-"""
+from tests.helpers.processes import in_two_ranks
 
 
 def network() -> nn.Sequential:
@@ -52,15 +24,28 @@ def batch() -> torch.Tensor:
     return x
 
 
+def initialise(rank: int, directory: Path) -> None:
+    """Saves what each kind of LSUV leaves on a rank."""
+    results = {}
+    for kind in ("kept", "orthogonal", "channels", "bad"):
+        model, error = DistributedDataParallel(network()), ""
+        part = batch().chunk(2)[rank]
+        if kind == "bad" and rank == 1:
+            part[0, 0] = float("nan")
+        try:
+            channels = kind == "channels"
+            bipolar.lsuv_(model, part, orthogonal=kind == "orthogonal", per_channel=channels, centre=channels)
+        except bipolar.LSUVError as caught:
+            error = str(caught)
+        results[kind] = {"error": error, "state": dict(model.module.state_dict())}
+    torch.save(results, directory / str(rank))
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two processes found, by rank."""
     directory = tmp_path_factory.mktemp("ranks")
-    root = ROOT
-    workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), str(directory)], cwd=root) for rank in range(2)
-    ]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    in_two_ranks(initialise, directory)
     return [torch.load(directory / str(rank), weights_only=True) for rank in range(2)]
 
 

@@ -1,32 +1,14 @@
 """The recommended optimiser, on networks with filters, with a stack, and with both; and in two processes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import bipolar
 from bipolar.optim import recommended
-from tests.helpers.paths import ROOT
-
-WORKER = """
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-from tests.optim.test_recommended import batch, network, train
-
-rank, directory = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
-torch.manual_seed(rank)
-model = DistributedDataParallel(network())
-train(model, batch().chunk(2)[rank])
-torch.save(model.module.state_dict(), f"{directory}/{rank}")
-dist.destroy_process_group()
-"""
+from tests.helpers.processes import in_two_ranks
 
 
 def network() -> nn.Sequential:
@@ -47,10 +29,14 @@ def train(model: nn.Module, x: Tensor) -> None:
         optimizer.step()
 
 
+def train_a_part(rank: int, directory: Path) -> None:
+    model = DistributedDataParallel(network())
+    train(model, batch().chunk(2)[rank])
+    torch.save(model.module.state_dict(), directory / str(rank))
+
+
 def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WORKER]
-    workers = [subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT) for rank in range(2)]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    in_two_ranks(train_a_part, tmp_path)
     first, second = (torch.load(tmp_path / str(rank), weights_only=True) for rank in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     alone = network()

@@ -26,6 +26,8 @@ Activation: TypeAlias = str | Callable[[Tensor], Tensor]
 #: The integral is cut off this many standard deviations out, where the density is below 1e-31.
 REACH = 12.0
 NODES = 32
+#: A gain is found by so many lines, or by bisection.
+LINES = 12
 
 
 class Moments(NamedTuple):
@@ -60,21 +62,11 @@ def moments(f: Activation, std: float = 1.0, *, kinks: Iterable[float] | None = 
     check_positive("std", std)
     if not math.isfinite(std):
         raise ValueError(f"std: expected a finite number, got {std}")
-    function, channels = _elementwise(f)
-    with torch.inference_mode(False), torch.device("cpu"):
-        z, weight = _quadrature(std, _known_kinks(function) if kinks is None else tuple(kinks))
+    integral = _Integral(f, kinks)
+    x, output, weight = integral.at(std)
     with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
-        x = (std * z).unsqueeze(1).repeat(1, channels).requires_grad_()
-        output = function(x * 1)  # not the leaf itself: f may work in place
         derivative = torch.autograd.grad(output.sum(), x)[0] if output.requires_grad else torch.zeros_like(x)
-
-    def mean_of(values: Tensor) -> float:
-        return (weight @ values.detach().double().mean(dim=1)).item()
-
-    mean = mean_of(output)
-    # the variance not as a difference of large numbers, where the mean is large
-    variance, second_moment = mean_of((output - mean).square()), mean_of(output.square())
-    return Moments(mean, variance, second_moment, mean_of(derivative.square()))
+    return Moments(*_moments_of(output, weight), _mean_of(derivative.square(), weight))
 
 
 def gain(
@@ -106,18 +98,50 @@ def gain(
         (1.0, 0.75)
     """
     check_statistic("keep", keep)
-    kinks = None if kinks is None else tuple(kinks)
+    integral = _Integral(f, kinks)
 
-    def excess(log_std: float) -> float:
-        return float(getattr(moments(f, math.exp(log_std), kinks=kinks), keep)) - 1.0
+    def log_of_kept(log_std: float) -> float:
+        _, output, weight = integral.at(math.exp(log_std))
+        _, variance, second_moment = _moments_of(output, weight)
+        kept = variance if keep == "variance" else second_moment
+        return math.log(kept) if kept > 0 else kept - math.inf  # which leaves NaN as it is
 
-    std = math.exp(_root(excess, f"gain: no scale of its input gives {f!r} an output with a {keep} of 1"))
-    return std / math.sqrt(moments(f, std, kinks=kinks).second_moment) if stacked else std
+    std = math.exp(_root(log_of_kept, f"gain: no scale of its input gives {f!r} an output with a {keep} of 1"))
+    if not stacked:
+        return std
+    _, output, weight = integral.at(std)
+    return std / math.sqrt(_mean_of(output.square(), weight))
 
 
 def check_statistic(argument: str, value: str) -> None:
     if value not in ("variance", "second_moment"):
         raise ValueError(f"{argument}: expected 'variance' or 'second_moment', got {value!r}")
+
+
+class _Integral:
+    """f, made ready to be integrated over normal inputs of any standard deviation."""
+
+    def __init__(self, f: Activation, kinks: Iterable[float] | None) -> None:
+        self.function, self.channels = _elementwise(f)
+        self.kinks = _known_kinks(self.function) if kinks is None else tuple(kinks)
+
+    def at(self, std: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs and outputs of f, (points, channels), and the weights of the points."""
+        with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+            z, weight = _quadrature(std, self.kinks)
+            x = (std * z).unsqueeze(1).repeat(1, self.channels).requires_grad_()
+            return x, self.function(x * 1), weight  # not the leaf itself: f may work in place
+
+
+def _moments_of(output: Tensor, weight: Tensor) -> tuple[float, float, float]:
+    """Mean, variance and second moment."""
+    mean = _mean_of(output, weight)
+    # the variance not as a difference of large numbers, where the mean is large
+    return mean, _mean_of((output.detach() - mean).square(), weight), _mean_of(output.detach().square(), weight)
+
+
+def _mean_of(values: Tensor, weight: Tensor) -> float:
+    return (weight @ values.detach().double().mean(dim=1)).item()
 
 
 def _elementwise(f: Activation) -> tuple[Callable[[Tensor], Tensor], int]:
@@ -165,18 +189,34 @@ def _quadrature(std: float, kinks: Sequence[float]) -> tuple[Tensor, Tensor]:
     return z, (half[:, None] * weights).flatten() * density
 
 
-def _root(excess: Callable[[float], float], message: str) -> float:
-    """A zero of a function that rises through it, by bisection of a bracket found from 0 outwards."""
+def _root(value: Callable[[float], float], message: str) -> float:
+    """A zero of a function that rises through it, to 1e-12, within a bracket found from 0 outwards.
+
+    By false position, the zero of the line through both ends of the bracket; the logarithm of a variance is almost a
+    line. Where an end stays for a second time its value is halved, so that the bracket closes from both sides (the
+    Illinois algorithm; Dowell & Jarratt, 1971).
+    """
     low = high = 0.0
-    while excess(low) > 0:
-        low -= 1.0
+    below = above = value(0.0)
+    while below > 0:
+        high, above, low = low, below, low - 1.0
         if low < -20:
             raise ValueError(message)
-    while excess(high) < 0:
-        high += 1.0
+        below = value(low)
+    while above < 0:
+        low, below, high = high, above, high + 1.0
         if high > 20:
             raise ValueError(message)
+        above = value(high)
+    rounds, last = 0, 0
     while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+        rounds += 1
+        share = below / (below - above) if math.isfinite(below) and math.isfinite(above) else 0.5
+        share = share if rounds <= LINES else 0.5
+        middle = min(max(low + share * (high - low), low + 2.5e-13), high - 2.5e-13)  # beyond a zero that an end is
+        there = value(middle)
+        if there < 0:
+            low, below, above, last = middle, there, above / 2 if last < 0 else above, -1
+        else:
+            high, above, below, last = middle, there, below / 2 if last > 0 else below, 1
     return (low + high) / 2

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from bipolar.lab.paper import ITEMS
+from bipolar.lab.reproduce import cost
 from bipolar.lab.reproduce.display import Display, Reported, estimate, reported
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.listing import listing, remaining
 from bipolar.lab.reproduce.reproduction import Reproduction
 from bipolar.lab.reproduce.trials import Trial, trial_of
+from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.text import TextConfig, TextModel
 
 CONFIG = TextConfig("python-docs", TextModel(2, 8), max_steps=100)
@@ -66,9 +68,22 @@ def test_it_says_what_runs_and_how_long_the_rest_takes(tmp_path: Path) -> None:
 
 
 def test_every_training_has_an_estimate() -> None:
-    from bipolar.lab.reproduce.cost import speed
-
     for item in ITEMS.values():
         if isinstance(item, Training):
             config = next(iter(item.runs("quick").values()))
-            assert speed().seconds(config) > 0
+            assert cost.speed().seconds(config) > 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ImageModel("wrn", 10, 1, activation="belu", norm="batch", dropout=0.0, pattern="halves"),
+        ImageModel("orn", 10, 1, activation="elu", lsuv="second_moment", at="activation"),
+        ImageModel("conv", widen_factor=1, activation="elu", norm="batch", skip=True, whiten=True, head=0.1),
+    ],
+    ids=lambda model: model.network,
+)
+def test_what_counts_is_the_arithmetic_of_the_network_itself(model: ImageModel) -> None:
+    """Though it is counted once for all networks of its size."""
+    config = ImageConfig("digits", model, batch_size=7)
+    assert cost.step_of(config).flops == cost.PASSES * 7 * cost._flops(model, channels=1, side=8) > 0

@@ -35,11 +35,18 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of the tiny item, one seed."""
+    out = tmp_path_factory.mktemp("recorded")
+    reproduce(tiny(), out)
+    return out / "tiny.json"
+
+
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A directory with the record of the tiny item, one seed, and nothing else."""
-    reproduce(tiny(), tmp_path)
-    shutil.rmtree(tmp_path / "runs")
+def clone(recorded: Path, tmp_path: Path) -> Path:
+    """A directory with that record, and nothing else."""
+    shutil.copy(recorded, tmp_path)
     return tmp_path
 
 

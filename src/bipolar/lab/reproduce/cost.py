@@ -2,7 +2,7 @@
 
 import functools
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from bipolar.lab.data.files import TEXT8_START_SIZE
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.data.text import python_docs
 from bipolar.lab.training.config import RunConfig
-from bipolar.lab.training.images import ImageConfig
+from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.lab.training.text.config import VOCABULARY, DropoutRates
 
@@ -27,6 +27,8 @@ PASSES = 3
 OPERATIONS_OF_A_FRONT, OPERATIONS_OF_A_LAYER = 250, 400
 #: The speed of a layer's arithmetic relative to one large matrix product. As measured on a CPU.
 EFFICIENCY = 0.7
+#: Settings of a network for images that do not change its products: many runs share their number.
+WITHOUT_ARITHMETIC = ("activation", "dropout", "norm", "pattern", "skip", "whiten", "head", "lsuv", "at")
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,9 @@ def _characters(config: TextConfig, data_dir: Path | None) -> int:
 @functools.cache
 def step_of(config: RunConfig) -> Step:
     if isinstance(config, ImageConfig):
-        from torch.utils.flop_counter import FlopCounterMode
-
         side, channels = IMAGES.get(config.data, (0, 32))[1], 1 if config.data == "digits" else 3
-        with torch.device("meta"):
-            model, image = config.model.build(channels).eval(), torch.empty(1, channels, side, side)
-        with FlopCounterMode(display=False) as counter:
-            model(image)
-        flops = PASSES * config.batch_size * counter.get_total_flops()
+        sizes = replace(config.model, **{name: getattr(ImageModel, name) for name in WITHOUT_ARITHMETIC})
+        flops = PASSES * config.batch_size * _flops(sizes, channels, side)
         return Step(flops, OPERATIONS_OF_A_LAYER * config.model.depth)
     if not isinstance(config, TextConfig):
         raise TypeError(f"config: expected one of text or images, got {config!r}")
@@ -79,6 +76,19 @@ def step_of(config: RunConfig) -> Step:
     return Step(flops, OPERATIONS_OF_A_FRONT * launches)
 
 
+@functools.cache
+def _flops(model: ImageModel, channels: int, side: int) -> int:
+    """The arithmetic of the forward pass of one image."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        network, image = model.build(channels).eval(), torch.empty(1, channels, side, side)
+    with FlopCounterMode(display=False) as counter:
+        network(image)
+    return int(counter.get_total_flops())
+
+
+@functools.cache
 def _weights(model: TextModel) -> int:
     """The weights of the layers, each of which every character is multiplied with once."""
     if model.is_rival:
