@@ -28,7 +28,7 @@ OPERATIONS_OF_A_FRONT, OPERATIONS_OF_A_LAYER = 250, 400
 #: The speed of a layer's arithmetic relative to one large matrix product. As measured on a CPU.
 EFFICIENCY = 0.7
 #: Settings of a network for images that do not change its products: many runs share their number.
-WITHOUT_ARITHMETIC = ("activation", "dropout", "norm", "pattern", "skip", "whiten", "head", "lsuv", "at")
+WITHOUT_ARITHMETIC = ("activation", "dropout", "norm", "pattern", "skip", "whiten", "head", "lsuv", "at", "centre")
 
 
 @dataclass(frozen=True)
