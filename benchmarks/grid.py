@@ -160,7 +160,7 @@ def draw(found: dict[str, dict[str, Any]]) -> Figure:
     table = ratios(found)
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     panels = figure.subplots(1, len(BATCHES), sharey=True, squeeze=False)[0]
-    image = None
+    image: Any = None
     for batch, axes in zip(BATCHES, panels, strict=True):
         values = [[math.nan] * len(UNITS) for _ in LAYERS]
         for i, layers in enumerate(LAYERS):
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.record:
         write_json(RESULTS, json.loads(given.out.read_text(encoding="utf-8")))
         save(draw(found), RESULTS.with_suffix(".svg"))
-        record("grid", text)
+        record("grid", f"![Time of StackedRNN over nn.RNN](../results/grid.svg)\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -115,6 +115,9 @@ def brelu(input: Tensor, inplace: bool = False, *, dim: int = 1, pattern: Patter
     channel_dim = _check(input, dim, pattern, inplace)
     if kernels.is_plain(input) and (not inplace or _owns_its_memory(input)):
         return kernels.apply(kernels.BReLUFunction, input, channel_dim, pattern, inplace)
+    if kernels.is_traced(input):
+        output = kernels.traced_brelu(input, _signs_like(input, channel_dim, pattern))
+        return input.copy_(output) if inplace else output
     return _by_formula(tF.relu, input, inplace, dim, pattern)
 
 

@@ -89,6 +89,11 @@ def test_copies_pickles_and_state(module: nn.Module) -> None:
         assert repr(twin) == repr(module)
 
 
+#: from within torch, where the compiler meets a function with a derivative of its own
+of_a_traced_function = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
+@of_a_traced_function
 @every_module
 def test_compiles_into_one_graph(module: nn.Module) -> None:
     model, x = network(module), torch.randn(3, 5)
@@ -100,6 +105,7 @@ def test_compiles_into_one_graph(module: nn.Module) -> None:
     assert_same_gradients(model, twin)
 
 
+@of_a_traced_function
 @pytest.mark.parametrize("case", [case for case in CASES.values() if case.inplace])
 def test_in_place_compiles_into_one_graph(case: Case) -> None:
     def run(x: Tensor) -> Tensor:
@@ -111,6 +117,7 @@ def test_in_place_compiles_into_one_graph(case: Case) -> None:
     torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(x), case(x))
 
 
+@of_a_traced_function
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler, and there is no c++")
 def test_compiles_with_inductor() -> None:
@@ -122,6 +129,50 @@ def test_compiles_with_inductor() -> None:
     torch.testing.assert_close(compiled, output)
     grad = torch.randn_like(x)
     torch.testing.assert_close(*(torch.autograd.grad(y, x, grad)[0] for y in (compiled, output)))
+
+
+@of_a_traced_function
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler, and there is no c++")
+def test_compiled_brelu_keeps_its_output_alone() -> None:
+    """As a ReLU does, within a network: the layer above keeps it anyway."""
+
+    def kept(activation: nn.Module) -> int:
+        torch.compiler.reset()
+        model, sizes = nn.Sequential(nn.Linear(8, 8), activation, nn.Linear(8, 8)), {}
+
+        def note(tensor: Tensor) -> Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        compiled, x = torch.compile(model), torch.randn(64, 8)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            compiled(x)
+        return sum(sizes.values())
+
+    assert kept(bipolar.BReLU()) == kept(nn.ReLU())
+
+
+@of_a_traced_function
+@pytest.mark.parametrize("compiler", ["aot_eager", *(["inductor"] if shutil.which("c++") else [])])
+def test_the_output_of_compiled_brelu_may_be_changed_in_place(compiler: str) -> None:
+    """Right gradients, or an error as for a ReLU: within what is compiled, and after."""
+
+    def changed(x: Tensor) -> Tensor:
+        return F.brelu(x).add_(1).square()
+
+    torch.compiler.reset()
+    x = torch.randn(3, 4, requires_grad=True)
+    (expected,) = torch.autograd.grad((F.brelu(x) + 1).square().sum(), x)
+    (found,) = torch.autograd.grad(torch.compile(changed, backend=compiler)(x).sum(), x)
+    torch.testing.assert_close(found, expected)
+    output = torch.compile(F.brelu, backend=compiler)(x).add_(1).square()
+    try:
+        (found,) = torch.autograd.grad(output.sum(), x)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)  # noqa: PT017 - either will do
+    else:
+        torch.testing.assert_close(found, expected)
 
 
 @every_module

@@ -138,7 +138,8 @@ def is_plain(tensor: Tensor) -> bool:
     """Whether the functions below can work on ``tensor``, and are faster than the plain formula.
 
     They are in eager mode on large tensors, without a tensor subclass, forward-mode differentiation, or a transform of
-    ``torch.func`` at work, on this tensor or another. ``torch.compile`` fuses the formula by itself.
+    ``torch.func`` at work, on this tensor or another. ``torch.compile`` fuses the formula by itself;
+    for a bipolar ReLU see :func:`traced_brelu`.
     """
     return not (
         torch.compiler.is_compiling()
@@ -209,3 +210,38 @@ class BReLUFunction(torch.autograd.Function):
         # The derivative of hardshrink with a threshold of 0: the gradient where the output is not 0. (Where the
         # output is NaN this is 0 on a CPU, while relu's own kernel gives the gradient; the loss is NaN all the same.)
         return aten.hardshrink_backward.default(grad, output, 0.0), None, None, None
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether :func:`traced_brelu` works on ``tensor``: in ``torch.compile``, without a transform of ``torch.func``."""
+    return (
+        torch.compiler.is_dynamo_compiling()
+        and not torch.compiler.is_exporting()
+        and type(tensor) in (Tensor, Parameter)
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def traced_brelu(input: Tensor, sign: Tensor) -> Tensor:
+    """Bipolar ReLU for ``torch.compile``, which keeps the output alone for the backward pass, as it does for a ReLU.
+
+    Of the plain formula it would keep a mask of booleans beside the output, which costs more than all the rest.
+    """
+    # The compiler does not notice when a tensor that a function keeps is changed in place later on. So what leaves here
+    # is a copy; where nothing changes it, inductor leaves the copy out.
+    return apply(TracedBReLU, input, sign).clone()
+
+
+class TracedBReLU(torch.autograd.Function):
+    """S relu(S x), with its derivative told from the output; every operation can be traced."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, sign: Tensor) -> Tensor:
+        output = sign * torch.relu(sign * input)
+        ctx.save_for_backward(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return torch.where(output == 0, 0.0, grad), None
