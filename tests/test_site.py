@@ -14,7 +14,6 @@ import pytest
 import bipolar
 from tests.helpers.paths import ROOT
 
-
 #: Builds one site after another, and prints the code and the messages of each.
 BUILD = """
 import contextlib, io, json, sys

@@ -1,6 +1,6 @@
 """Torture stays alive: a few trials of each piece, and the bookkeeping around them."""
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import torch
 
 from bipolar.lab.training.checkpoints import Checkpoints
 from tests.helpers.bad_trials import by_number
-from tests.helpers.paths import ROOT
 from torture import command
 from torture.commands import Accident, Recipe, assert_same, found, run, undisturbed
 from torture.hostile import KINDS as HOSTILE
@@ -104,10 +103,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         assert "error: " in capsys.readouterr().err
 
 
-def test_one_trial_again() -> None:
-    arguments = [sys.executable, "-m", "torture", "calls", "--seed", "7", "--trial", "3"]
-    told = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.strip()
+def test_one_trial_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["torture", "calls", "--seed", "7", "--trial", "3"])
+    runpy.run_module("torture", run_name="__main__")
+    assert capsys.readouterr().out.strip()
 
 
 def test_the_watch_notices_what_a_call_leaves_behind() -> None:

@@ -126,10 +126,14 @@ class TestText:
         assert not torch.equal(saved["average"]["decoder.weight"], saved["model"]["decoder.weight"])
 
     def test_training_goes_on_with_the_raw_weights(self, corpus: Path, tmp_path: Path) -> None:
+        """After the validation at the end of an epoch, of 20 steps here."""
         losses = []
         for name, update in (("plain", replace(AVERAGED, average=None)), ("averaged", AVERAGED)):
-            train_text(text_config(corpus, tmp_path / name, update=update, max_steps=230, log_every=1), show=False)
-            losses.append([row["train_bpc"] for row in metrics(tmp_path / name) if "train_bpc" in row])
+            options: dict[str, Any] = {"batch_size": 16, "window": 25, "max_steps": 30, "log_every": 1}
+            train_text(text_config(corpus, tmp_path / name, update=update, **options), show=False)
+            rows = metrics(tmp_path / name)
+            assert [row["step"] for row in rows if "valid_bpc" in row] == [20, 30]
+            losses.append([row["train_bpc"] for row in rows if "train_bpc" in row])
         assert losses[0] == losses[1]
 
 

@@ -34,14 +34,18 @@ def test_killed_at_any_moment_and_resumed_it_is_the_run_left_alone(
     assert metrics(out) == metrics(finished)
 
 
-def test_ctrl_c_saves_and_stops(corpus: Path, finished: Path, tmp_path: Path) -> None:
-    out = tmp_path / "stopped"
+def test_ctrl_c_saves_and_stops(corpus: Path, tmp_path: Path) -> None:
+    """In the second of three epochs, of 20 steps here."""
+    whole, out = tmp_path / "whole", tmp_path / "stopped"
+    options: dict[str, Any] = {"batch_size": 16, "window": 25, "max_steps": 60, "log_every": 5}
+    assert train_text(text_config(corpus, whole, **options))["status"] == "finished"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Guard, "check", interrupt_at(32, ask_to_stop))  # heard in the next step
-        assert train_text(text_config(corpus, out, max_steps=450))["status"] == "stopped"
+        assert train_text(text_config(corpus, out, **options))["status"] == "stopped"
     assert (out / "checkpoints/step-000000033.pt").exists()
     train_text(TextConfig(resume=out))
-    assert metrics(out) == metrics(finished)
+    assert [row["step"] for row in metrics(whole) if "valid_bpc" in row] == [20, 40, 60]
+    assert metrics(out) == metrics(whole)
 
 
 @pytest.mark.parametrize("cell", ["stack", "lstm"])
