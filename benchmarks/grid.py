@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from matplotlib.colors import TwoSlopeNorm
@@ -75,10 +75,8 @@ def cells() -> Iterator[Cell]:
                     yield cell
 
 
-def training_step(model: Any, x: Tensor, backend: str | None) -> Callable[[], None]:
+def training_step(model: Any, x: Tensor) -> Callable[[], None]:
     def run() -> None:
-        if backend is not None:
-            model.backend = backend
         model.zero_grad()
         output, _ = model(x)
         output.backward(torch.ones_like(output))
@@ -86,16 +84,20 @@ def training_step(model: Any, x: Tensor, backend: str | None) -> Callable[[], No
     return run
 
 
-def measure(cell: Cell, rounds: int, at_least: float, clock: Callable[[], float]) -> dict[str, Any]:
-    """The time steps, and the seconds of each method."""
+def measure(cell: Cell, rounds: int, at_least: float, busy: bool) -> dict[str, Any]:
+    """The time steps, how they were measured, and the seconds of each method."""
     layers, units, batch = cell
     x = torch.randn(cell.steps, batch, units)
-    theirs = nn.RNN(units, units, layers, nonlinearity="relu")
-    ours = bipolar.StackedRNN(units, units, layers, "relu", skip_every=None)
-    ours.load_state_dict(theirs.state_dict())
-    runs = [training_step(theirs, x, None), *(training_step(ours, x, backend) for backend in METHODS[1:])]
-    times = best_of([timed(run, clock=clock) for run in runs], rounds, at_least)
-    return {"steps": cell.steps, **{name: seconds for name, (seconds,) in zip(METHODS, times, strict=True)}}
+    # Each has parameters of its own. With shared ones, a method frees the gradients of the method before; where these
+    # go back to the system, it pays for new memory at every turn, which none does in training.
+    models: list[nn.Module] = [nn.RNN(units, units, layers, nonlinearity="relu")]
+    for backend in METHODS[1:]:
+        models.append(bipolar.StackedRNN(units, units, layers, "relu", skip_every=None, backend=cast(Any, backend)))
+        models[-1].load_state_dict(models[0].state_dict())
+    clock = time.process_time if busy else time.perf_counter
+    times = best_of([timed(training_step(model, x), clock=clock) for model in models], rounds, at_least)
+    seconds = {name: best for name, (best,) in zip(METHODS, times, strict=True)}
+    return {"steps": cell.steps, "rounds": rounds, "busy": busy, **seconds}
 
 
 class Ratio(NamedTuple):
@@ -131,11 +133,13 @@ def summary(found: dict[str, dict[str, Any]]) -> str:
     mean = math.exp(sum(math.log(ratio.ours) for ratio in table.values()) / len(table))
     verdict = "met" if table[worst].ours <= 1 else "missed"
     slower = sum(ratio.ours > 1 for ratio in table.values())
-    missing = len(LAYERS) * len(UNITS) * len(BATCHES) - len(table)
+    planned = len(list(cells()))
+    too_long = len(LAYERS) * len(UNITS) * len(BATCHES) - planned
     return (
         f"Worst: {table[worst].ours:.2f} of the time of `nn.RNN`, at {worst.name} (aim 1: {verdict}); "
         f"{slower} of {len(table)} cells are slower, the geometric mean is {mean:.2f}. The choice of the backend loses "
-        f"{100 * table[lost].lost:.0f} % at most, at {lost.name}. Left out as too long: {missing}. "
+        f"{100 * table[lost].lost:.0f} % at most, at {lost.name}. Left out as too long: {too_long}; "
+        f"not measured yet: {planned - len(table)}. "
         f"Time steps where they are fewer: {'; '.join(shorter) or 'none'}."
     )
 
@@ -190,27 +194,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", action="store_true", help="write table and picture of the cells that are there")
     given = parser.parse_args(arguments)
     found = json.loads(given.out.read_text(encoding="utf-8"))["cells"] if given.out.exists() else {}
+    if any(row["busy"] != given.busy for row in found.values()):
+        parser.error(f"--busy: {given.out} was measured the other way; name another file by --out")
     left = [cell for cell in cells() if cell.name not in found]
     length = sum(cell.length(given.rounds, given.at_least) for cell in left)
     print(f"This is long: {len(left)} cells, {duration(length)} in all; {given.out} has {len(found)}", flush=True)
     torch.manual_seed(0)
     if given.busy:
         torch.set_num_threads(1)
-    clock = time.process_time if given.busy else time.perf_counter
     start = time.monotonic()
     for number, cell in enumerate(left, 1):
         ahead = cell.length(given.rounds, given.at_least)
         if given.minutes is not None and time.monotonic() - start + ahead > 60 * given.minutes:
             continue
-        found[cell.name] = row = measure(cell, given.rounds, given.at_least, clock)
+        found[cell.name] = row = measure(cell, given.rounds, given.at_least, given.busy)
         write_json(given.out, {**provenance(), "cells": found})
         times = ", ".join(f"{name} {1000 * row[name]:.1f} ms" for name in METHODS)
         print(f"{number} of {len(left)}: {cell.name}, {row['steps']} steps: {times}", flush=True)
     if not found:
         return
+    rounds = min(row["rounds"] for row in found.values())
     what = "time of the processor" if given.busy else "time"
     head = (
-        f"{machine()}; float32; {what}, best of {given.rounds} rounds or more. Ours over that of `nn.RNN`; s for layer "
+        f"{machine()}; float32; {what}, best of {rounds} rounds or more. Ours over that of `nn.RNN`; s for layer "
         "by layer (scan), w for the wavefront."
     )
     text = f"{head}\n\n{text_table(found)}\n\n{summary(found)}"

@@ -34,6 +34,8 @@ def test_it_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[s
     again = capsys.readouterr().out
     assert again.startswith("This is long: 0 cells")
     assert again.splitlines()[1:] == said.splitlines()[3:]
+    with pytest.raises(SystemExit):  # two kinds of time do not mix
+        grid.main([*options, "--busy"])
 
 
 @pytest.mark.usefixtures("small")
@@ -47,6 +49,7 @@ def test_the_ratios_are_those_of_the_chosen_backend() -> None:
     text = grid.summary(found)
     assert "Worst: 1.25 of the time of `nn.RNN`, at 12 x 4, batch 2 (aim 1: missed)" in text
     assert "loses 400 % at most" in text
+    assert "not measured yet: 0" in text
 
 
 def test_long_steps_have_fewer_time_steps() -> None:
