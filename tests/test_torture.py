@@ -9,14 +9,16 @@ import torch
 
 from bipolar.lab.training.checkpoints import Checkpoints
 from tests.helpers.bad_trials import by_number
+from tests.helpers.definition import by_definition
 from torture import command
+from torture.calls import in_one_piece
 from torture.commands import Accident, Recipe, assert_same, found, run, undisturbed
 from torture.hostile import KINDS as HOSTILE
 from torture.pieces import PIECES
 from torture.summary import summary
 from torture.trials import Failure, Piece, Tally, random_of, repeat
 from torture.trials import run as run_trials
-from torture.watch import UnclearError, asked
+from torture.watch import UnclearError, asked, assert_close
 
 BAD = Piece("bad", "Trials that end in every way.", by_number, count=6, share=1, limit=2)
 
@@ -107,6 +109,20 @@ def test_one_trial_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(sys, "argv", ["torture", "calls", "--seed", "7", "--trial", "3"])
     runpy.run_module("torture", run_name="__main__")
     assert capsys.readouterr().out.strip()
+
+
+def test_where_torch_depends_on_the_layout_either_answer_is_right_and_no_other() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.relu() + (1.0 if x.ndim == 2 else 0.0)  # of all channels, or of one
+
+    x = torch.randn(3, 4)
+    twin, whole = (way(f, x, 1, "alternate") for way in (by_definition, in_one_piece))
+    torch.testing.assert_close(whole - twin, torch.tensor([1.0, -1.0, 1.0, -1.0]).expand(3, 4))
+    for answer in (twin, whole, twin.where(x > 0, whole)):
+        assert_close(answer, twin, "output", or_else=whole)
+    for wrong, other in ((whole, None), ((twin + whole) / 2, whole), (twin * torch.nan, whole)):
+        with pytest.raises(AssertionError, match="output: differs from its slow twin by"):
+            assert_close(wrong, twin, "output", or_else=other)
 
 
 def test_the_watch_notices_what_a_call_leaves_behind() -> None:
