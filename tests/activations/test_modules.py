@@ -89,11 +89,6 @@ def test_copies_pickles_and_state(module: nn.Module) -> None:
         assert repr(twin) == repr(module)
 
 
-#: from within torch, where the compiler meets a function with a derivative of its own
-of_a_traced_function = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-
-
-@of_a_traced_function
 @every_module
 def test_compiles_into_one_graph(module: nn.Module) -> None:
     model, x = network(module), torch.randn(3, 5)
@@ -105,7 +100,6 @@ def test_compiles_into_one_graph(module: nn.Module) -> None:
     assert_same_gradients(model, twin)
 
 
-@of_a_traced_function
 @pytest.mark.parametrize("case", [case for case in CASES.values() if case.inplace])
 def test_in_place_compiles_into_one_graph(case: Case) -> None:
     def run(x: Tensor) -> Tensor:
@@ -117,7 +111,6 @@ def test_in_place_compiles_into_one_graph(case: Case) -> None:
     torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(x), case(x))
 
 
-@of_a_traced_function
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler, and there is no c++")
 def test_compiles_with_inductor() -> None:
@@ -133,7 +126,6 @@ def test_compiles_with_inductor() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(y, x, grad)[0] for y in (compiled, output)))
 
 
-@of_a_traced_function
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler, and there is no c++")
 def test_compiled_brelu_keeps_its_output_alone() -> None:
@@ -155,7 +147,6 @@ def test_compiled_brelu_keeps_its_output_alone() -> None:
     assert kept(bipolar.BReLU()) == kept(nn.ReLU())
 
 
-@of_a_traced_function
 @pytest.mark.parametrize("compiler", ["aot_eager", *(["inductor"] if shutil.which("c++") else [])])
 def test_the_output_of_compiled_brelu_may_be_changed_in_place(compiler: str) -> None:
     """Right gradients, or an error as for a ReLU: within what is compiled, and after."""
