@@ -16,7 +16,7 @@ from benchmarks.common import best_of, machine, markdown_table, record, timed
 
 LAYERS, UNITS = 36, 256
 #: characters to a call of ``generate``
-LENGTH = 50
+LENGTH = 500
 #: The longest step at batch 1, in times of reading the weights, and the aim beside ``nn.RNN``.
 READINGS, OF_RIVAL = 3.0, 2.0
 STEPPER, RIVAL = "StackedRNN.stepper, onnxruntime", "nn.RNN relu, a sequence of one"

@@ -55,6 +55,7 @@ def onnx_step(
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # leave the cores to others between steps
     session = onnxruntime.InferenceSession(
         _model(us, ws, bs, blocks, skip_scale, activation), options, providers=["CPUExecutionProvider"]
     )
