@@ -15,17 +15,18 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import nn
 
 import bipolar
 from benchmarks.common import best_of, machine, markdown_table, record, timed
+from benchmarks.rnn import training_step
 from bipolar._rnn.backends import is_faster_by_layer
 from bipolar._tools.figures import save
 from bipolar._tools.files import write_json
@@ -73,15 +74,6 @@ def cells() -> Iterator[Cell]:
                 cell = Cell(layers, units, batch)
                 if MOST * cell.guess <= TOO_LONG:
                     yield cell
-
-
-def training_step(model: Any, x: Tensor) -> Callable[[], None]:
-    def run() -> None:
-        model.zero_grad()
-        output, _ = model(x)
-        output.backward(torch.ones_like(output))
-
-    return run
 
 
 def measure(cell: Cell, rounds: int, at_least: float, busy: bool) -> dict[str, Any]:

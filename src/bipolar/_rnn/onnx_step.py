@@ -39,26 +39,14 @@ def refusal(activation: object, like: Tensor) -> str | None:
     return None
 
 
-def onnx_step(
-    us: Sequence[Tensor],
-    ws: Sequence[Tensor],
-    bs: Sequence[Tensor],
-    blocks: Blocks,
-    skip_scale: float,
-    activation: object,
-) -> Advance:
-    """The states after a step, (num_layers, batch, hidden_size), from the input (batch, input_size) and those before.
-
-    The weights have their signs folded in, so that the activation is the plain one of ``activation``.
-    """
+def onnx_step(model: bytes) -> Advance:
+    """The states after a step, (num_layers, batch, hidden_size), from the input (batch, input_size) and the old ones."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.add_session_config_entry("session.force_spinning_stop", "1")  # leave the cores to others between steps
-    session = onnxruntime.InferenceSession(
-        _model(us, ws, bs, blocks, skip_scale, activation), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def advance(input: Tensor, before: Tensor) -> Tensor:
         if not len(input):
@@ -70,7 +58,7 @@ def onnx_step(
     return advance
 
 
-def _model(
+def step_model(
     us: Sequence[Tensor],
     ws: Sequence[Tensor],
     bs: Sequence[Tensor],
@@ -78,7 +66,10 @@ def _model(
     skip_scale: float,
     activation: object,
 ) -> bytes:
-    """Layer by layer one product, of U and W side by side with the input above the state."""
+    """The ONNX model of a step: layer by layer one product, of U and W side by side with the input above the state.
+
+    The weights have their signs folded in, so that the activation is the plain one of ``activation``.
+    """
     from onnx import TensorProto, helper, numpy_helper
 
     entry: Any = catalogue.of_class(type(activation))

@@ -8,7 +8,7 @@ from torch import Tensor
 from bipolar._activations.recognition import kernel_of
 from bipolar._rnn.autocast import without_autocast
 from bipolar._rnn.nonlinearity import sign_of
-from bipolar._rnn.onnx_step import Advance, onnx_step, refusal
+from bipolar._rnn.onnx_step import Advance, onnx_step, refusal, step_model
 from bipolar._tools.restoring import evaluating
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Stepper:
             self._b = torch.stack(bs).unsqueeze(1)
             self._advance = self._by_torch
         else:
-            self._advance = onnx_step(us, ws, bs, rnn.blocks, rnn.skip_scale, rnn.activation)
+            self._advance = onnx_step(step_model(us, ws, bs, rnn.blocks, rnn.skip_scale, rnn.activation))
         self._signed: Tensor | None = None
 
     @property
