@@ -40,7 +40,7 @@ def refusal(activation: object, like: Tensor) -> str | None:
 
 
 def onnx_step(model: bytes) -> Advance:
-    """The states after a step, (num_layers, batch, hidden_size), from the input (batch, input_size) and the old ones."""
+    """A function from the input (batch, input_size) and the states before to those after, (layers, batch, units)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
