@@ -11,6 +11,7 @@ from bipolar.lab.training.config import RunConfig
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import duration
 from bipolar.lab.training.runs import load_config, stored
+from bipolar.lab.training.start import lineage
 from bipolar.lab.training.text import TextConfig
 from bipolar.models._load import OF_RUN, load
 from bipolar.models._writer import Writer
@@ -40,9 +41,8 @@ def card_of(directory: Path) -> str:
         f"The weights take {size:.1f} MB. This evaluates them; `--data-dir` says where the data are:",
         _block(f"bipolar eval {place} --data-dir data --split test", "sh"),
         "## Recipe",
-        _block(_training(config, kind(data=config.data)), "sh"),
-        f"{result['step']:,} steps in {duration(result['seconds'])}, on {values['machine']}; commit "
-        f"{values['commit']}. `config.json` has all settings, `metrics.jsonl` the course of the run.",
+        *_recipe(values | {"step": result["step"], "seconds": result["seconds"]}, kind),
+        "`config.json` has all settings, `metrics.jsonl` the course of the run.",
         "## Use",
         _block(f'import bipolar\n\nmodel = bipolar.load("{place}")', "python"),
     ]
@@ -62,10 +62,26 @@ def _table(columns: dict[str, dict[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _training(config: RunConfig, default: RunConfig) -> str:
-    """The command that trains by a configuration."""
+def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
+    """The command of a run, and before it those of the runs that it goes back to, each with its length."""
+    stages = [*lineage(values), values]
+    directories = [stage["config"]["start"] for stage in stages[1:]]
+    parts = []
+    for stage, out in zip(stages, [*directories, None], strict=True):
+        length = f"{stage['step']:,} steps in {duration(stage['seconds'])}, " if "step" in stage else ""
+        made = f"{length}on {stage['machine']}; commit {stage['commit']}."
+        parts += [_block(_training(kind.from_json(stage["config"]), out), "sh"), made]
+    if len(stages) > 1:
+        steps, seconds = (sum(stage.get(name, 0) for stage in stages) for name in ("step", "seconds"))
+        parts.append(f"In {len(stages)} stages {steps:,} steps, {duration(seconds)}; each starts from the one before.")
+    return parts
+
+
+def _training(config: RunConfig, out: str | None) -> str:
+    """The command that trains by a configuration, into a directory if another run starts from there."""
     data = [f"--data {config.data}"] if config.data != type(config)().data else []
-    flags = _flags(config.to_json(), default.to_json())
+    flags = _flags(config.to_json(), type(config)(data=config.data).to_json())
+    flags += [] if out is None else [f"--out {out}"]
     return " \\\n    ".join([f"bipolar train {config.task}", *data, *flags])
 
 

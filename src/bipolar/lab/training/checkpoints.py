@@ -79,6 +79,10 @@ class Checkpoints:
         return state
 
     @property
+    def any(self) -> bool:
+        return any(self.directory.glob("*.pt"))
+
+    @property
     def has_best(self) -> bool:
         return (self.directory / "best.pt").exists()
 

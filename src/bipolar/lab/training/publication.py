@@ -71,9 +71,12 @@ def _result_of(run: Path) -> dict[str, Any]:
 
 
 def _without_places(values: dict[str, Any]) -> dict[str, Any]:
-    """A ``config.json`` without the directories of the machine that the run was on."""
-    config = values["config"] | {"data": Path(values["config"]["data"]).name}
-    return {name: value for name, value in values.items() if name != "data_dir"} | {"config": config}
+    """A ``config.json`` without the directories of the machine that the run was on, nor of those it started from."""
+    config = values["config"]
+    names = {name: Path(config[name]).name for name in ("data", "start") if name in config}
+    before = {"start": _without_places(values["start"])} if "start" in values else {}
+    kept = {name: value for name, value in values.items() if name != "data_dir"}
+    return kept | before | {"config": config | names}
 
 
 def _write_weights(source: Path, target: Path, half: bool) -> str:

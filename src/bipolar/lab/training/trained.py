@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.checkpoints import best_of, weights_of
+from bipolar.lab.training.checkpoints import Checkpoints, best_of, weights_of
 from bipolar.models._hub import WEIGHTS
 from bipolar.models._load import OF_RUN, read_weights
 
@@ -15,7 +15,7 @@ from bipolar.models._load import OF_RUN, read_weights
 def trained_weights(run: Path) -> dict[str, Tensor]:
     """The weights of a run's best validation so far, of images the last; half precision becomes single."""
     model = run / OF_RUN / WEIGHTS
-    if any((run / "checkpoints").glob("*.pt")) or not model.exists():
+    if Checkpoints(run / "checkpoints").any or not model.exists():
         return weights_of(best_of(run))
     try:
         weights = read_weights(model)

@@ -10,7 +10,7 @@ from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statis
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.config import DEEPEST, RunConfig
-from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
+from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag, TextFlag
 from bipolar.lab.training.text.rival_options import RivalFlags, RivalOptions
 
 if TYPE_CHECKING:
@@ -184,6 +184,9 @@ class TextConfig(RunConfig):
     """``ptb``, ``text8``, ``text8-74M`` (the start of it), ``python-docs``, or the path of a UTF-8 text file."""
     model: TextModel = field(default_factory=TextModel)
     """The model: options of all cells, and of the paper's stack. Options of other cells stand below, with the cells."""
+    start: TextFlag = None
+    """The directory of a run, or of one that was exported, whose weights this one begins with, in place of LSUV: to
+    train on, by another schedule or on another text of the same symbols. Default: none."""
     split: tuple[float, float, float] = DEFAULT_SPLIT
     """How a text file is cut into training, validation and test part."""
     train_share: float = 1.0
@@ -257,6 +260,8 @@ class TextConfig(RunConfig):
         values["model"]["rival"] = self.model.rival.given
         if not values["model"]["rival"]:  # runs of earlier versions, which are found by their settings, had none
             del values["model"]["rival"]
+        if self.start is None:  # likewise
+            del values["start"]
         return values | recipe
 
 

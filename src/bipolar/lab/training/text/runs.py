@@ -8,11 +8,13 @@ import torch
 from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.exported import export_if_missing
 from bipolar.lab.training.loop import train
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.processes import without_fabric
 from bipolar.lab.training.runs import load_config, prepared, stored
+from bipolar.lab.training.start import Start
 from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.text.dynamic import Dynamic, dynamic_bpc
 from bipolar.lab.training.text.task import TextTask, text_task
@@ -28,9 +30,26 @@ STATISTICS = 100
 def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
     config = prepared(config)
-    task = _task_of_run(config)
+    out = config.directory
+    begun = Checkpoints(out / "checkpoints").any or (out / "result.json").exists()
+    start = None if config.start is None or begun else Start(Path(config.start), config.task)
+    task = _task_of_run(config, start)
     corpus = task.corpus
-    return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest())
+    origin = {} if config.start is None else {"start": _origin(config, corpus.vocabulary, start)}
+    return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest(), **origin)
+
+
+def _origin(config: TextConfig, vocabulary: str, start: Start | None) -> Any:
+    """The run that another one starts from, which has to have the same symbols, or as a run that has begun knows it."""
+    if start is None:
+        return stored(config.directory)["start"]
+    before = start.values["vocabulary"]
+    if before != vocabulary:
+        raise UsageError(
+            f"--start {config.start}: its text has {len(before)} symbols, {config.data} has {len(vocabulary)}, and they "
+            "are not the same; start without it"
+        )
+    return start.origin
 
 
 def evaluate_text(
@@ -90,9 +109,9 @@ def load_model(run: str | Path) -> CharRNN | RivalRNN:
     return model.eval()
 
 
-def _task_of_run(config: TextConfig) -> TextTask:
+def _task_of_run(config: TextConfig, start: Start | None = None) -> TextTask:
     """The task of a configuration; if its run has begun, the text has to be the same as then."""
-    task, run = text_task(config), config.directory
+    task, run = text_task(config, start), config.directory
     if (run / "config.json").exists():
         before = stored(run)
         if before.get("vocabulary") != task.corpus.vocabulary or before.get("text") != task.corpus.digest():

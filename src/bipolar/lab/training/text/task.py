@@ -19,6 +19,7 @@ from bipolar.lab.training.processes import (
     without_fabric,
 )
 from bipolar.lab.training.progress import followed
+from bipolar.lab.training.start import Start
 from bipolar.lab.training.task import Task
 from bipolar.lab.training.text.config import TextConfig
 from bipolar.lab.training.update import Schedule
@@ -32,11 +33,18 @@ CLIP = 1.0
 
 
 class TextTask(Task):
-    """A :class:`~bipolar.models.CharRNN` on streams of a text, the state carried from window to window."""
+    """A :class:`~bipolar.models.CharRNN` on streams of a text, the state carried from window to window.
+
+    Args:
+        config: the settings
+        corpus: the text
+        start: the run whose weights the network begins with. Default: it is initialised as the settings say
+    """
 
     unit = "bpc"
 
-    def __init__(self, config: TextConfig, corpus: Corpus) -> None:
+    def __init__(self, config: TextConfig, corpus: Corpus, start: Start | None = None) -> None:
+        self.start = start
         self.config, self.recipe, self.corpus, self.look_every = config, config.recipe, corpus, config.look_every
         self.state: Tensor | None = None
         self.offset = 0
@@ -51,7 +59,9 @@ class TextTask(Task):
             for split in SPLITS
         }
         model = c.build(self.corpus.vocabulary)
-        if isinstance(model, CharRNN) and c.model.lsuv != "none":
+        if self.start is not None:
+            self.start.load_into(model)
+        elif isinstance(model, CharRNN) and c.model.lsuv != "none":
             generator = torch.Generator().manual_seed(c.seed)
             model.initialise(c.model.lsuv, balance=c.model.balance, generator=generator)
         optimizer: torch.optim.Optimizer
@@ -175,7 +185,7 @@ class TextTask(Task):
         self.offset, self.validations = state["offset"], state["validations"]
 
 
-def text_task(config: TextConfig) -> TextTask:
+def text_task(config: TextConfig, start: Start | None = None) -> TextTask:
     """The task of a configuration, with its text."""
     corpus = load_text(config.data, config.data_dir, config.split)
-    return TextTask(config, corpus.with_start(config.train_share))
+    return TextTask(config, corpus.with_start(config.train_share), start)
