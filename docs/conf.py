@@ -53,6 +53,7 @@ CHAPTERS = {
         "results/README",
         "results/cifar10-conv/README",
         "results/hour/README",
+        "results/ptb-36x256/README",
         "results/torture",
         "benchmarks/README",
     ],

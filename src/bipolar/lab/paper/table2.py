@@ -1,4 +1,8 @@
-"""Table 2: Penn Treebank test error beside other networks of about the same size; the run is one of Table 1."""
+"""Table 2: Penn Treebank test error beside other networks of about the same size.
+
+At the paper's scale the run is one of Table 1. The small scale has the paper's network, too, 36 layers of 256 units: by
+the fast recipe it takes an hour of a core in place of many days. Its weights are in ``results/ptb-36x256``.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +14,9 @@ from bipolar.lab.reproduce.rules import beats
 from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Table, over, ranking
 from bipolar.lab.reproduce.verdicts import Claim
-from bipolar.lab.training.text import TextConfig
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.lab.training.update import Update
 
 #: test BPC, as the paper lists it, with its references
 NETWORKS = {
@@ -33,8 +39,19 @@ NETWORKS = {
 }
 
 
+#: The run of the small scale. At twice the rate, kept constant, one such network diverged in its second epoch.
+SMALL = TextConfig(
+    "ptb",
+    TextModel(36, 256, dropout=0.01, recurrent_dropout=0.01),
+    machine=Machine(precision="bf16-mixed"),
+    update=Update(recipe="fast", decay="cooldown", warm_up=0.05, average=0.1),
+    lr=1e-3,
+    max_steps=3600,
+)
+
+
 def runs(scale: Scale) -> dict[str, TextConfig]:
-    return {"belu": table1.runs(scale)["36: belu"]}
+    return {"belu": SMALL if scale == "small" else table1.runs(scale)["36: belu"]}
 
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -58,7 +75,6 @@ CLAIMS = [
         items=("table2",),
         rule="its test error is below 1.386 BPC, of DOT(S)-RNN, by 0.005",
         decide=beats("table2", 1.386, "DOT(S)-RNN"),
-        least="paper",
     ),
     Claim(
         "recurrent batch norm",
@@ -67,17 +83,20 @@ CLAIMS = [
         items=("table2",),
         rule="its test error is below 1.32 BPC, of the LSTM with recurrent batch norm, by 0.005",
         decide=beats("table2", 1.32, "the LSTM with recurrent batch norm"),
-        least="paper",
     ),
 ]
 
 ITEM = Training(
     name="table2",
     title="Table 2: Penn Treebank test error (BPC)",
-    about="Errors of the other networks are those of their papers; the item rivals2 trains all of them here.",
+    about=(
+        "Errors of the other networks are those of their papers; the item rivals2 trains all of them here. At the scale "
+        "small the network has the paper's size and trains by the fast recipe, for a few of the paper's 200 epochs."
+    ),
     claims=CLAIMS,
     published=NETWORKS,
     runs=runs,
     collect=collect,
     tables=tables,
+    seeds={"quick": 1, "small": 1, "paper": 3},
 )

@@ -46,7 +46,7 @@ class Item:
 class Training(Item):
     """An item that trains."""
 
-    #: the runs by name, with the first seed
+    #: the runs by name, with the first seed; one may ``start`` from the weights of a run before it, by that one's name
     runs: Callable[[Scale], Mapping[str, RunConfig]]
     #: the results of one seed, from the outcomes of its runs
     collect: Callable[[Mapping[str, Outcome]], Results]

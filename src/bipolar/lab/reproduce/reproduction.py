@@ -48,6 +48,7 @@ class Reproduction:
                 print(f"{item.name}: {item.title}", flush=True)
                 self._compute(item)
         for trials in (self.first_trials, self.other_trials):  # the other seeds may depend on the first
+            executor(_left(trial for trial in trials() if trial.starts_anew), self.data_dir, self._record_all_with)
             executor(_left(trials()), self.data_dir, self._record_all_with)
         for item in self.items:
             if isinstance(item, Training):

@@ -26,6 +26,11 @@ class Trial:
     recorded: Outcome | None = None
 
     @property
+    def starts_anew(self) -> bool:
+        """Whether it needs no other trial to start from."""
+        return getattr(self.config, "start", None) is None
+
+    @property
     def done(self) -> bool:
         """Whether it has an outcome; if not, the trial is run or resumed."""
         return self.recorded is not None or self.ran
@@ -52,7 +57,7 @@ class Trial:
 def trial_of(config: RunConfig, runs: Path) -> Trial:
     """The trial of a configuration; its directory depends on nothing else, so that items share it."""
     given, default = config.to_json(), type(config)().to_json()
-    differing = {name: value for name, value in given.items() if value != default[name]}
+    differing = {name: value for name, value in given.items() if value != default.get(name)}
     model = {name: value for name, value in given["model"].items() if value != default["model"].get(name)}
     content = json.dumps(differing | {"model": model}, sort_keys=True).encode()
     readable = config.name.removesuffix(f"-{config.seed}")
@@ -77,12 +82,12 @@ def trials_by_seed(
     """
 
     def of_seed(seed: int, configs: Mapping[str, RunConfig | None]) -> dict[str, Trial]:
-        known = recorded.get(seed, {})
-        return {
-            name: dataclasses.replace(trial_of(config, runs), recorded=known.get(name))
-            for name, config in configs.items()
-            if config is not None
-        }
+        known, trials = recorded.get(seed, {}), dict[str, Trial]()
+        for name, config in configs.items():
+            if config is not None:
+                placed = _started(config, trials)
+                trials[name] = dataclasses.replace(trial_of(placed, runs), recorded=known.get(name))
+        return trials
 
     first = of_seed(1, configs)
     outcomes = {name: trial.outcome() for name, trial in first.items() if trial.done}
@@ -91,6 +96,13 @@ def trials_by_seed(
         seed: of_seed(seed, {name: with_seed(configs[name], seed, outcomes[name]) for name in repeated})
         for seed in range(2, seeds + 1)
     }
+
+
+def _started(config: RunConfig, before: Mapping[str, Trial]) -> RunConfig:
+    """A configuration that starts from another run of its item, by name, with the directory of that one."""
+    if isinstance(config, TextConfig) and config.start is not None:
+        return dataclasses.replace(config, start=str(before[config.start].directory))
+    return config
 
 
 def versions(runs: Iterable[str], candidate: Callable[[str], str]) -> dict[str, list[str]]:

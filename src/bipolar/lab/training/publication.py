@@ -72,11 +72,9 @@ def _result_of(run: Path) -> dict[str, Any]:
 
 def _without_places(values: dict[str, Any]) -> dict[str, Any]:
     """A ``config.json`` without the directories of the machine that the run was on, nor of those it started from."""
-    config = values["config"]
-    names = {name: Path(config[name]).name for name in ("data", "start") if name in config}
+    config = values["config"] | {"data": Path(values["config"]["data"]).name}
     before = {"start": _without_places(values["start"])} if "start" in values else {}
-    kept = {name: value for name, value in values.items() if name != "data_dir"}
-    return kept | before | {"config": config | names}
+    return {name: value for name, value in values.items() if name != "data_dir"} | before | {"config": config}
 
 
 def _write_weights(source: Path, target: Path, half: bool) -> str:

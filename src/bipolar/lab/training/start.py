@@ -48,8 +48,8 @@ class Start:
         except RuntimeError as error:
             first = str(error).splitlines()[-1].strip()
             raise UsageError(
-                f"--start {self.run}: its weights are those of another network ({first}); give the --model options that "
-                "it was trained with"
+                f"--start {self.run}: its weights are those of another network ({first}); give the --model options "
+                "that it was trained with"
             ) from None
 
 

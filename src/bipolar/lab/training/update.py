@@ -84,9 +84,19 @@ class Update:
         return falls[self.decay or "linear"]
 
     def make(
-        self, name: OptimizerName, model: "nn.Module", lr: float, *, momentum: float = 0.95, weight_decay: float = 0.0
+        self,
+        name: OptimizerName,
+        model: "nn.Module",
+        lr: float,
+        *,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        precision: str = "32-true",
     ) -> "torch.optim.Optimizer":
-        """An optimiser with its peak rates; path-SGD, which asks the network for its paths, is made elsewhere."""
+        """An optimiser with its peak rates; path-SGD, which asks the network for its paths, is made elsewhere.
+
+        In bf16-mixed precision the iteration of Muon is in bfloat16, too, where it takes a quarter of the time.
+        """
         import torch
 
         from bipolar.optim import Muon, groups
@@ -98,7 +108,8 @@ class Update:
         if name == "adam":
             return torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.99), weight_decay=weight_decay)
         adam_lr = OF_MUON * lr if self.adam_lr is None else self.adam_lr
-        return Muon(groups(model), lr, momentum=momentum, weight_decay=weight_decay, adam_lr=adam_lr)
+        ns_dtype = torch.bfloat16 if precision == "bf16-mixed" else None
+        return Muon(groups(model), lr, momentum=momentum, weight_decay=weight_decay, adam_lr=adam_lr, ns_dtype=ns_dtype)
 
 
 class Schedule:

@@ -63,7 +63,14 @@ class ImageTask(Task):
         if self.initialise:
             self._start(model)
         kind = (c.update.optimizer or "muon") if c.update.fast else "sgd"
-        optimizer = c.update.make(kind, model, c.peak, momentum=c.momentum, weight_decay=c.weight_decay)
+        optimizer = c.update.make(
+            kind,
+            model,
+            c.peak,
+            momentum=c.momentum,
+            weight_decay=c.weight_decay,
+            precision=c.machine.precision,
+        )
         if c.update.fast and c.pin and c.model.norm is None and self.initialise:
             pin(optimizer, model, gain=c.gain)
         self.model, self.optimizer = fabric.setup(model, optimizer)

@@ -262,6 +262,8 @@ class TextConfig(RunConfig):
             del values["model"]["rival"]
         if self.start is None:  # likewise
             del values["start"]
+        else:
+            values["start"] = Path(self.start).name
         return values | recipe
 
 

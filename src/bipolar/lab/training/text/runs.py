@@ -46,8 +46,8 @@ def _origin(config: TextConfig, vocabulary: str, start: Start | None) -> Any:
     before = start.values["vocabulary"]
     if before != vocabulary:
         raise UsageError(
-            f"--start {config.start}: its text has {len(before)} symbols, {config.data} has {len(vocabulary)}, and they "
-            "are not the same; start without it"
+            f"--start {config.start}: its text has {len(before)} symbols, {config.data} has {len(vocabulary)}, and "
+            "they are not the same; start without it"
         )
     return start.origin
 

@@ -68,7 +68,9 @@ class TextTask(Task):
         if c.update.optimizer == "path_sgd":
             optimizer = path_sgd(cast(RivalRNN, model), c.window, self.recipe.lr)
         elif c.update.fast:
-            optimizer = c.update.make(c.update.optimizer or "adam", model, self.recipe.lr)
+            optimizer = c.update.make(
+                c.update.optimizer or "adam", model, self.recipe.lr, precision=c.machine.precision
+            )
         else:
             optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
         self.model, self.optimizer = fabric.setup(model, optimizer)
