@@ -1,17 +1,21 @@
 """Trials: broken results are made again, divergence is a result, and of several versions the best has more seeds."""
 
+import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bipolar.lab.paper import table1
 from bipolar.lab.reproduce import trials
+from bipolar.lab.reproduce.executors import one_after_another
 from bipolar.lab.reproduce.listing import remaining
 from bipolar.lab.reproduce.outcomes import Outcome
 from bipolar.lab.reproduce.reproduction import Reproduction, record_again
-from bipolar.lab.reproduce.trials import trial_of
+from bipolar.lab.reproduce.trials import Trial, trial_of
 from tests.helpers.items import TINY, reproduce, tiny
 
 
@@ -79,3 +83,29 @@ class TestVersions:
         work = Reproduction([item], "quick", tmp_path)
         assert work.done(item)
         assert remaining(work).startswith("0 runs to go")
+
+
+def test_a_stage_starts_from_the_one_before(tmp_path: Path) -> None:
+    """Each stage is run after the one that it starts from, and a record of all of them needs no directory."""
+    stages = {
+        "first": TINY,
+        "second": replace(TINY, start="first", lr=1e-4),
+        "last": replace(TINY, start="second", lr=1e-5),
+    }
+    item = replace(tiny(seeds=2), runs=lambda _: stages)
+    asked: list[int] = []
+
+    def executor(trials: Sequence[Trial], *rest: Any) -> None:
+        asked.append(len(trials))
+        one_after_another(trials, *rest)
+
+    record = reproduce(item, tmp_path, executor)
+    assert asked == [1] * 6  # three stages, two seeds
+    assert list(record["runs"]) == ["first", "second", "last", "first, seed 2", "second, seed 2", "last, seed 2"]
+    for name, before in (("second", "first"), ("last", "second"), ("last, seed 2", "second, seed 2")):
+        config = record["runs"][name]["config"]
+        origin = json.loads((tmp_path / "runs" / config["start"] / "config.json").read_text())["config"]
+        assert origin["lr"] == record["runs"][before]["config"]["lr"]
+        assert origin["seed"] == config["seed"]
+    shutil.rmtree(tmp_path / "runs")
+    assert Reproduction([item], "quick", tmp_path, seeds=2).done(item)

@@ -48,8 +48,10 @@ class Reproduction:
                 print(f"{item.name}: {item.title}", flush=True)
                 self._compute(item)
         for trials in (self.first_trials, self.other_trials):  # the other seeds may depend on the first
-            executor(_left(trial for trial in trials() if trial.starts_anew), self.data_dir, self._record_all_with)
-            executor(_left(trials()), self.data_dir, self._record_all_with)
+            before: list[Trial] = []
+            while (ready := [trial for trial in _left(trials()) if trial.ready]) and ready != before:
+                executor(ready, self.data_dir, self._record_all_with)  # then those that start from one of these
+                before = ready
         for item in self.items:
             if isinstance(item, Training):
                 self.record(item)

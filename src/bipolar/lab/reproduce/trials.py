@@ -26,9 +26,10 @@ class Trial:
     recorded: Outcome | None = None
 
     @property
-    def starts_anew(self) -> bool:
-        """Whether it needs no other trial to start from."""
-        return getattr(self.config, "start", None) is None
+    def ready(self) -> bool:
+        """Whether the run that it starts from, if any, is there."""
+        start = getattr(self.config, "start", None)
+        return start is None or (Path(start) / "result.json").exists()
 
     @property
     def done(self) -> bool:

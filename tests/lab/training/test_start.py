@@ -1,0 +1,79 @@
+"""A start from the weights of another run: what a run takes over, what it keeps of its origin, what it refuses."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bipolar.lab.cli import main
+from bipolar.lab.errors import UsageError
+from bipolar.lab.training.publication import publish
+from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
+from bipolar.lab.training.update import Update
+from tests.helpers.text_runs import MODEL, metrics, text_config
+
+
+def later(corpus: Path, out: Path, start: Path, **changes: Any) -> TextConfig:
+    """A second stage, of a few steps at a low rate."""
+    config = text_config(corpus, out, start=str(start), max_steps=6, update=Update(recipe="fast"), lr=1e-5)
+    return dataclasses.replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def second(finished: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "second"
+    assert train_text(later(corpus, out, finished))["status"] == "finished"
+    return out
+
+
+def test_it_begins_where_the_other_ended(finished: Path, second: Path) -> None:
+    before = min(row["valid_bpc"] for row in metrics(finished) if "valid_bpc" in row)
+    assert evaluate_text(second, "valid")["valid_bpc"] == pytest.approx(before, abs=0.05)
+    weights, moved = load_model(finished).state_dict(), load_model(second).state_dict()
+    assert all(torch.allclose(value, moved[name], atol=1e-3) for name, value in weights.items())
+    assert not all(torch.equal(value, moved[name]) for name, value in weights.items())
+
+
+def test_it_keeps_its_origin(finished: Path, second: Path) -> None:
+    first, kept = (json.loads((run / "config.json").read_text()) for run in (finished, second))
+    assert kept["config"]["start"] == finished.name
+    assert kept["start"]["config"] == first["config"]
+    assert kept["start"]["step"] == json.loads((finished / "result.json").read_text())["step"]
+    assert "data_dir" not in kept["start"]
+
+
+def test_it_goes_on_without_the_other(finished: Path, second: Path, corpus: Path, tmp_path: Path) -> None:
+    """A run that has begun needs its start no more: it is longer by a resume, also where that directory is gone."""
+    copy = tmp_path / "gone"
+    (copy / "model").mkdir(parents=True)
+    for name in ("config.json", "result.json", "model/config.json", "model/model.safetensors"):
+        (copy / name).write_bytes((finished / name).read_bytes())
+    out = tmp_path / "run"
+    train_text(later(corpus, out, copy))
+    assert metrics(out)[-1]["test_bpc"] == metrics(second)[-1]["test_bpc"]  # from a model alone, too
+    copy.rename(tmp_path / "elsewhere")
+    main(["train", "text", "--resume", str(out), "--max-steps", "8"])
+    assert metrics(out)[-1]["step"] == 8
+
+
+def test_the_card_has_both_stages(second: Path, corpus: Path, tmp_path: Path) -> None:
+    card = (publish(second, tmp_path / "published", data_dir=corpus.parent) / "README.md").read_text()
+    assert card.count("bipolar train text") == 2
+    assert "In 2 stages 456 steps" in card
+    assert "--out whole" in card
+    assert "--start whole" in card
+
+
+def test_what_it_refuses(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    wide = dataclasses.replace(MODEL, hidden_size=2 * MODEL.hidden_size)
+    with pytest.raises(UsageError, match="its weights are those of another network"):
+        train_text(later(corpus, tmp_path / "wide", finished, model=wide))
+    other = tmp_path / "other.txt"
+    other.write_text("0123456789\n" * 500)
+    with pytest.raises(UsageError, match=r"its text has .* symbols, .* has 11, and they are not the same"):
+        train_text(later(corpus, tmp_path / "text", finished, data=str(other)))
+    with pytest.raises(UsageError, match="not the directory of a run"):
+        train_text(later(corpus, tmp_path / "none", tmp_path))
