@@ -56,7 +56,7 @@ SECOND = replace(
     update=replace(FIRST.update, optimizer="muon", warm_up=0.02),
     start="stage 1",
     lr=0.02,
-    max_steps=10_000,
+    max_steps=9_000,
 )
 
 
