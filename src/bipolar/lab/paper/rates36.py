@@ -21,6 +21,7 @@ from bipolar.lab.reproduce.scales import Scale
 from bipolar.lab.reproduce.tables import Entry, Table, over
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.guard import SLOW
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.lab.training.update import Update
 
@@ -44,7 +45,8 @@ def base(scale: Scale) -> TextConfig:
         quick = TextConfig("python-docs", model, update=update, max_steps=25, batch_size=8, window=25, patience=25)
         return replace(quick, max_valid_windows=5)
     if scale == "small":
-        return TextConfig("ptb", TextModel(36, 64), update=update, max_steps=300, patience=150)
+        machine = Machine(precision="bf16-mixed")  # twice as fast on a processor that has it
+        return TextConfig("ptb", TextModel(36, 64), machine=machine, update=update, max_steps=300, patience=150)
     return replace(table1.base("paper", 36), update=update, max_epochs=20)
 
 

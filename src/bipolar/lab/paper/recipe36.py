@@ -1,10 +1,11 @@
 """A study: the search for a recipe of deep recurrent networks, on small ones, and the way to wider ones.
 
-The paper trains 36 x 256 for some 80 hours of two cores. A recipe that does it in a few is found on 36 x 64, in minutes
-for each trial. The rate then goes to wider networks by a rule, which 36 x 128 checks: it is inverse to the width.
+The paper trains 36 x 256 for some 80 hours of two cores. A recipe that does it in a few is found on 36 x 64, in half a
+minute for each trial. The rate then goes to wider networks by a rule, which 36 x 128 checks: that of Adam is inverse to
+the width, that of Muon stays. At 36 x 256 the two meet.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +17,20 @@ from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
 from bipolar.lab.reproduce.points import draw_points
 from bipolar.lab.reproduce.rules import BPC, decided_if
 from bipolar.lab.reproduce.scales import Scale
-from bipolar.lab.reproduce.tables import flat_table
+from bipolar.lab.reproduce.tables import Entry, flat_table
 from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
 from bipolar.lab.training.text import TextConfig
 from bipolar.lab.training.update import Update
 
 #: Peak rates of Adam at the width of the search, and of Muon.
 ADAM, MUON = (2e-3, 4e-3, 8e-3, 1.6e-2), (0.01, 0.02, 0.04)
-#: The rate of the trials that change something else.
-BEST = 8e-3
+#: The rate of the trials that change something else, and the one of Muon.
+BEST, BEST_MUON = 8e-3, 0.02
 #: The wider networks have as many times the units, and these rates relative to the ones of the search.
 WIDER, SHARES = 2, (1.0, 0.5, 0.25)
-COLORS = {"Adam": "#1f77b4", "Muon": "#d95f02", "wider": "#7570b3"}
+#: The width at which the rules of both optimisers are put beside each other, the paper's, and the name of that network.
+WIDEST, PAPER_SIZE = 4, "the paper's size"
+COLORS = {"Adam": "#1f77b4", "Muon": "#d95f02", "wider": "#7570b3", PAPER_SIZE: "#1b9e77"}
 PAPER = "the paper's recipe"
 
 
@@ -51,13 +54,28 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
     muon = replace(config, update=replace(config.update, optimizer="muon"))
     found |= {f"Muon {rate:g}": replace(muon, lr=rate) for rate in MUON}
     found |= {f"Adam {BEST:g}, {name}": replace(config, lr=BEST, **change) for name, change in _changes().items()}
-    wide = replace(config, model=replace(config.model, hidden_size=WIDER * config.model.hidden_size))
+    wide = _widened(config, WIDER)
     found |= {f"{_wider(share)} {share * BEST:g}": replace(wide, lr=share * BEST) for share in SHARES}
+    found |= {_wider_muon(rate): replace(_widened(muon, WIDER), lr=rate) for rate in MUON}
+    found[_of_paper_size("Adam")] = replace(_widened(config, WIDEST), lr=BEST / WIDEST)
+    found[_of_paper_size("Muon")] = replace(_widened(muon, WIDEST), lr=BEST_MUON)
     return found if scale != "quick" else {name: found[name] for name in (PAPER, f"Adam {BEST:g}")}
+
+
+def _widened(config: TextConfig, times: int) -> TextConfig:
+    return replace(config, model=replace(config.model, hidden_size=times * config.model.hidden_size))
 
 
 def _wider(share: float) -> str:
     return f"wider, {share:g} of the best rate:"
+
+
+def _wider_muon(rate: float) -> str:
+    return f"wider, Muon {rate:g}"
+
+
+def _of_paper_size(optimizer: str) -> str:
+    return f"{PAPER_SIZE}, {optimizer}"
 
 
 def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -79,30 +97,40 @@ def draw(seeds: Sequence[Results]) -> Figure:
     return draw_points(seeds, "valid_bpc", look, xlabel="validation BPC")
 
 
-def _at(e: Evidence, start: str) -> dict[str, Any]:
-    return {name: e.entry("recipe36", name, "valid_bpc") for name in e.seeds("recipe36")[0] if name.startswith(start)}
+def _entries(e: Evidence, names: Iterable[str]) -> dict[str, Entry]:
+    """The validation errors of those runs that there are."""
+    return {name: e.entry("recipe36", name, "valid_bpc") for name in names if name in e.seeds("recipe36")[0]}
 
 
-def _by_width(e: Evidence) -> Verdict:
-    """The rule of the width holds where the rate it gives is not behind the rates beside it."""
-    margin = BPC.at(e.scale("recipe36"))
-    found = _at(e, _wider(1 / WIDER))
-    if not found:
-        raise MissingError("recipe36 has no wider network here")
-    ruled = next(iter(found.values()))
-    others = {name: entry for share in SHARES if share != 1 / WIDER for name, entry in _at(e, _wider(share)).items()}
-    orders = [e.compare(ruled, entry, margin) for entry in others.values()]
-    reason = f"validation BPC of the wider network: {ruled.text()} by the rule; " + ", ".join(
-        f"{name} {entry.text()}" for name, entry in others.items()
-    )
-    return decided_if(all(order in ("below", "equal") for order in orders), reason, *orders)
+def _not_behind(ruled: str, others: Sequence[str]) -> Callable[[Evidence], Verdict]:
+    """A rule by width holds where the rate it gives is not behind the rates beside it."""
+
+    def decide(e: Evidence) -> Verdict:
+        found = _entries(e, [ruled, *others])
+        if ruled not in found:
+            raise MissingError("recipe36 has no wider network here")
+        own = found.pop(ruled)
+        orders = [e.compare(own, entry, BPC.at(e.scale("recipe36"))) for entry in found.values()]
+        reason = f"validation BPC of the wider network: {own.text()} by the rule; " + ", ".join(
+            f"{name} {entry.text()}" for name, entry in found.items()
+        )
+        return decided_if(all(order in ("below", "equal") for order in orders), reason, *orders)
+
+    return decide
 
 
-def _faster(e: Evidence) -> Verdict:
-    ours, paper = e.entry("recipe36", f"Adam {BEST:g}", "valid_bpc"), e.entry("recipe36", PAPER, "valid_bpc")
-    order = e.compare(ours, paper, BPC.at(e.scale("recipe36")))
-    reason = f"validation BPC after as many steps: {ours.text()} by the fast recipe, {paper.text()} by the paper's"
-    return decided_if(order == "below", reason, order)
+def _below(name: str, rival: str) -> Callable[[Evidence], Verdict]:
+    """A rule: a run ends below another one."""
+
+    def decide(e: Evidence) -> Verdict:
+        found = _entries(e, [name, rival])
+        if len(found) < 2:
+            raise MissingError(f"recipe36 has no runs of {name} and {rival} here")
+        order = e.compare(found[name], found[rival], BPC.at(e.scale("recipe36")))
+        reason = f"validation BPC after as many steps: {name} {found[name].text()}, {rival} {found[rival].text()}"
+        return decided_if(order == "below", reason, order)
+
+    return decide
 
 
 CLAIMS = [
@@ -112,7 +140,7 @@ CLAIMS = [
         where=OURS,
         items=("recipe36",),
         rule=f"the validation error at the rate of {BEST:g} is below that of the paper's recipe; margin: {BPC}",
-        decide=_faster,
+        decide=_below(f"Adam {BEST:g}", PAPER),
     ),
     Claim(
         "rate by width",
@@ -122,7 +150,26 @@ CLAIMS = [
         rule=(
             f"at twice the width, half the best rate is not behind the whole rate and a quarter of it; margin: {BPC}"
         ),
-        decide=_by_width,
+        decide=_not_behind(
+            f"{_wider(1 / WIDER)} {BEST / WIDER:g}",
+            [f"{_wider(share)} {share * BEST:g}" for share in SHARES if share != 1 / WIDER],
+        ),
+    ),
+    Claim(
+        "rate of Muon by width",
+        "The best rate of Muon carries over to wider networks as it is.",
+        where=OURS,
+        items=("recipe36",),
+        rule=f"at twice the width, the rate of {BEST_MUON:g} is not behind half and twice of it; margin: {BPC}",
+        decide=_not_behind(_wider_muon(BEST_MUON), [_wider_muon(rate) for rate in MUON if rate != BEST_MUON]),
+    ),
+    Claim(
+        "Muon at the paper's size",
+        "At the paper's size Muon reaches a lower error than Adam, each at the rate of its rule, in as many steps.",
+        where=OURS,
+        items=("recipe36",),
+        rule=f"the validation error of 36x256 by Muon is below that by Adam; margin: {BPC}",
+        decide=_below(_of_paper_size("Muon"), _of_paper_size("Adam")),
     ),
 ]
 
@@ -130,8 +177,9 @@ ITEM = Training(
     name="recipe36",
     title="The search for a recipe of 36 layers: validation BPC",
     about=(
-        "36 layers of BELU, by Adam and by Muon at several peak rates, and by Adam with one setting changed. By the "
-        "fast recipe the rate rises over the first tenth of the run and falls to zero along a line; the norm of the "
+        "36 layers of BELU, by Adam and by Muon at several peak rates, and by Adam with one setting changed. At the "
+        "scale small the narrow network has 64 units, the wider one 128, and the one of the paper's size 256. By the fast "
+        "recipe the rate rises over the first tenth of the run and falls to zero along a line; the norm of the "
         "gradient is clipped at 1. All runs take as many steps; those with half the batch see half the characters, "
         "unless the window is twice as long."
     ),
@@ -141,8 +189,9 @@ ITEM = Training(
     collect=collect,
     draw=draw,
     caption=(
-        "Each row is a recipe; the farther left its points, the better. Blue: Adam; orange: Muon; violet: the wider "
-        "network, where the rule holds if half the best rate is not to the right of the other two."
+        "Each row is a recipe; the farther left its points, the better. Blue: Adam; orange: Muon; violet: a wider "
+        "network, where the rules hold if half the best rate of Adam, and the same rate of Muon, are not to the right "
+        "of the others; green: the paper's size."
     ),
     tables=lambda seeds: [
         flat_table(
