@@ -177,11 +177,11 @@ ITEM = Training(
     name="recipe36",
     title="The search for a recipe of 36 layers: validation BPC",
     about=(
-        "36 layers of BELU, by Adam and by Muon at several peak rates, and by Adam with one setting changed. At the "
-        "scale small the narrow network has 64 units, the wider one 128, and the one of the paper's size 256. By the fast "
-        "recipe the rate rises over the first tenth of the run and falls to zero along a line; the norm of the "
-        "gradient is clipped at 1. All runs take as many steps; those with half the batch see half the characters, "
-        "unless the window is twice as long."
+        "36 layers of BELU, by Adam and by Muon at several peak rates, and by Adam with one setting changed; at the "
+        "scale small with 64 units, in the wider network 128, and 256 at the paper's size. By the fast recipe the rate "
+        "rises over the first tenth of the run and falls to zero along a line; the norm of the gradient is clipped at "
+        "1. All runs take as many steps; those with half the batch see half the characters, unless the window is twice "
+        "as long."
     ),
     claims=CLAIMS,
     published={},
