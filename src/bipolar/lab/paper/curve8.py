@@ -1,0 +1,197 @@
+"""A study: the error on Text8 by the length of training, and a power law that says where it would go.
+
+The paper trains 36 layers of 474 units on Text8 for days of a GPU. Here runs of several lengths, each with its own
+falling rate, give a curve; the law through the shorter ones is checked by the longest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bipolar.lab.paper import table2, table4
+from bipolar.lab.reproduce.item import Training
+from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
+from bipolar.lab.reproduce.power_law import PowerLaw
+from bipolar.lab.reproduce.scales import Scale
+from bipolar.lab.reproduce.tables import Entry, Table, flat_table
+from bipolar.lab.reproduce.verdicts import OURS, Claim, Evidence, MissingError, Verdict
+from bipolar.lab.training.text import TextConfig, TextModel
+from bipolar.lab.training.update import Update
+
+#: The steps of the runs.
+LENGTHS: dict[Scale, tuple[int, ...]] = {
+    "quick": (5, 10, 20, 40),
+    "small": (125, 250, 500, 1000, 2000),
+    "paper": (1000, 2000, 4000, 8000, 16_000),
+}
+#: The characters of an epoch of the small scale: nine tenths of the first 74,081,952 of Text8.
+EPOCH = 0.9 * 74_081_952
+GATELESS = "Skipping-RNN (Pachitariu & Sahani, 2013)"
+
+
+def runs(scale: Scale) -> dict[str, TextConfig]:
+    update = Update(recipe="fast", optimizer="muon", adam_lr=1e-3)
+    if scale == "quick":
+        base = TextConfig(
+            "python-docs", TextModel(8, 32), update=replace(update, adam_lr=None), batch_size=8, window=25
+        )
+        base = replace(base, max_valid_windows=5)
+    else:
+        model = replace(table2.FIRST.model, dropout=0.0, recurrent_dropout=0.0, block_dropout=0.0)
+        base = TextConfig("text8-74M", model, machine=table2.FIRST.machine, update=update, lr=0.01)
+        base = replace(base, max_valid_windows=100, patience=10**6)
+    if scale == "paper":
+        base = replace(base, data="text8", model=replace(base.model, hidden_size=474))
+    return {f"{steps} steps": replace(base, max_steps=steps) for steps in LENGTHS[scale]}
+
+
+def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    return {
+        name: {
+            "characters": outcome.config["max_steps"] * outcome.config["batch_size"] * outcome.config["window"] / 1e6,
+            "valid_bpc": outcome.result["best_valid_bpc"] if outcome.converged else DNC,
+            "test_bpc": outcome.result["test_bpc"] if outcome.converged else DNC,
+            "seconds": outcome.result.get("seconds"),
+        }
+        for name, outcome in outcomes.items()
+    }
+
+
+def _points(seeds: Sequence[Results], key: str) -> list[tuple[float, float]]:
+    """Millions of characters and error of all runs that converged, the shortest first."""
+    found = [(run["characters"], run[key]) for seed in seeds for run in seed.values() if isinstance(run[key], float)]
+    return sorted(found)
+
+
+def _law(seeds: Sequence[Results], key: str = "test_bpc", *, without_longest: bool = False) -> PowerLaw | None:
+    points = _points(seeds, key)
+    if without_longest:
+        points = [point for point in points if point[0] < points[-1][0]]
+    return PowerLaw(points) if len({x for x, _ in points}) >= 3 else None
+
+
+def tables(seeds: Sequence[Results]) -> list[Table]:
+    measured = flat_table(
+        "By length of training",
+        seeds,
+        {
+            "characters": "million characters",
+            "valid_bpc": "validation BPC",
+            "test_bpc": "test BPC",
+            "seconds": "seconds",
+        },
+    )
+    law, shorter = _law(seeds), _law(seeds, without_longest=True)
+    rows = {}
+    if shorter is not None:
+        longest = _points(seeds, "test_bpc")[-1]
+        rows["the longest run, by the shorter ones"] = [*_predicted(shorter, longest[0]), Entry([longest[1]])]
+    if law is not None:
+        rows["one epoch of the first 74 million characters"] = [*_predicted(law, EPOCH / 1e6), Entry(["not run"])]
+    columns = ["million characters", "test BPC", "from", "to", "measured"]
+    return [measured, Table("By the power law; 95 % of new runs should lie from and to", columns, rows)]
+
+
+def _predicted(law: PowerLaw, length: float) -> list[Entry]:
+    return [Entry([value]) for value in (length, law.at(length), *law.interval(length))]
+
+
+def draw(seeds: Sequence[Results]) -> Figure:
+    """The test error against the characters of training, both in logarithms, with the law and its interval."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    points, law = _points(seeds, "test_bpc"), _law(seeds)
+    axes.set(xscale="log", yscale="log", xlabel="million characters of training", ylabel="test BPC")
+    axes.plot([x for x, _ in points], [y for _, y in points], "o", color="#1f77b4", label="runs")
+    if law is not None:
+        first, last = points[0][0], max(EPOCH / 1e6, points[-1][0])
+        grid = [first * (last / first) ** (place / 40) for place in range(41)]
+        low, high = zip(*(law.interval(x) for x in grid), strict=True)
+        axes.plot(grid, [law.at(x) for x in grid], color="#d95f02", label=f"power law, exponent {law.exponent:.3f}")
+        axes.fill_between(grid, low, high, color="#d95f02", alpha=0.15, linewidth=0, label="95 % of new runs")
+    for name in (GATELESS, "BELU 36x474 (Eidnes & Nøkland, 2018)"):
+        axes.axhline(table4.NETWORKS[name], color="grey", linewidth=0.8, linestyle="--")
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(f"{name}, published", (0.01, table4.NETWORKS[name]), (0, 2), fontsize=7, **place)
+    axes.minorticks_off()
+    axes.set_xticks(marks := [1, 2, 5, 10, 20, 50], [f"{mark}" for mark in marks])
+    axes.set_yticks(ticks := [1.2, 1.4, 1.6, 1.8, 2.0, 2.4, 2.8], [f"{tick:g}" for tick in ticks])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _holds(e: Evidence) -> Verdict:
+    """The law holds if the longest runs lie within the interval that the shorter ones give."""
+    seeds = e.seeds("curve8")
+    law = _law(seeds, without_longest=True)
+    if law is None:
+        raise MissingError("curve8 has too few runs that converged")
+    length = _points(seeds, "test_bpc")[-1][0]
+    low, high = law.interval(length)
+    found = [error for x, error in _points(seeds, "test_bpc") if x == length]
+    predicted = Entry([law.at(length)], name="by the law", quantity="test BPC", bounds=(low, high))
+    e.show(Entry(found, name="the longest run", quantity="test BPC"), predicted)
+    reason = f"test BPC after {length:.1f} million characters {Entry(found).text()}; by the law {low:.3f} to {high:.3f}"
+    return Verdict("reproduced" if all(low <= error <= high for error in found) else "not reproduced", reason)
+
+
+def _passes(e: Evidence) -> Verdict:
+    """The law says that an epoch passes the best published network without gates, if its interval is below that."""
+    law, rival = _law(e.seeds("curve8")), table4.NETWORKS[GATELESS]
+    if law is None:
+        raise MissingError("curve8 has too few runs that converged")
+    low, high = law.interval(EPOCH / 1e6)
+    predicted = Entry([law.at(EPOCH / 1e6)], name="one epoch, by the law", quantity="test BPC", bounds=(low, high))
+    e.show(predicted, Entry([rival], name=GATELESS))
+    reason = f"test BPC after one epoch {low:.3f} to {high:.3f} by the law, against {rival} of {GATELESS}"
+    if low <= rival <= high:
+        return Verdict("not decided", reason)
+    return Verdict("reproduced" if high < rival else "not reproduced", reason)
+
+
+CLAIMS = [
+    Claim(
+        "power law on text8",
+        "On Text8 the error falls as a power of the length of training.",
+        where=OURS,
+        items=("curve8",),
+        rule=(
+            "the test error of the longest run lies in the interval that holds 95 % of new runs, by the law of the "
+            "shorter ones"
+        ),
+        decide=_holds,
+    ),
+    Claim(
+        "text8 within an epoch",
+        "By that law one epoch of the first 74 million characters of Text8 takes 36x256 past the best published "
+        "network without gates.",
+        where=OURS,
+        items=("curve8",),
+        rule="the interval that holds 95 % of new runs, by the law of all runs, is below 1.48 BPC",
+        decide=_passes,
+    ),
+]
+
+ITEM = Training(
+    name="curve8",
+    title="Where Text8 would go: error (BPC) by length of training",
+    about=(
+        "36 layers of BELU on the first 74 million characters of Text8, by Muon at a rate that rises and falls to "
+        "zero, in runs of several lengths. The errors follow a power law if they lie on a line in the picture; the law "
+        "knows of no floor, which a text has, so that it flatters what is far away."
+    ),
+    claims=CLAIMS,
+    published={},
+    runs=runs,
+    collect=collect,
+    draw=draw,
+    caption=(
+        "A point for each run. The line is the power law through them, the band holds 95 % of new runs; dashed: errors "
+        "as published. Follow the line to its right end, one epoch, and see which of them it passes."
+    ),
+    tables=tables,
+    seeds={"quick": 1, "small": 1, "paper": 3},
+)

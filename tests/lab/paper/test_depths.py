@@ -1,0 +1,52 @@
+"""Depth at equal time: one size, the run of Table 2 among them, and verdicts either way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bipolar.lab.paper import depths, table2
+from bipolar.lab.reproduce.trials import trial_of
+from bipolar.lab.reproduce.verdicts import Evidence, Status
+from bipolar.models import CharRNN
+from tests.helpers.items import reproduce
+from tests.helpers.records import record
+
+CLAIMS = {claim.name: claim for claim in depths.ITEM.claims}
+
+
+def test_networks_of_one_size_at_rates_by_their_width() -> None:
+    runs = depths.runs("small")
+    for config in runs.values():
+        width = config.model.hidden_size
+        assert config.lr is not None
+        assert config.lr * width == pytest.approx(0.256)
+        assert CharRNN.width_for(4.75e6, config.model.num_layers, 50) == pytest.approx(width, rel=0.01)
+    shared = trial_of(table2.FIRST, Path())
+    assert trial_of(runs["36 layers"], Path()).directory == shared.directory
+
+
+@pytest.mark.parametrize(
+    ("claim", "errors", "status"),
+    [
+        ("144 layers at equal time", (1.5, 1.4, 1.35), "reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, 1.6), "not reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, "did not converge"), "not reproduced"),
+        ("36 layers at equal time", (1.5, 1.4, 1.6), "reproduced"),
+        ("36 layers at equal time", (1.4, 1.4, 1.3), "not reproduced"),
+    ],
+)
+def test_verdicts(claim: str, errors: tuple[Any, ...], status: Status) -> None:
+    results = {f"{layers} layers": {"valid_bpc": error} for layers, error in zip((4, 36, 144), errors, strict=True)}
+    evidence = Evidence({"depths": record("depths", *[results] * 3)})
+    assert CLAIMS[claim].verdict(evidence).status == status
+
+
+def test_it_runs(tmp_path: Path) -> None:
+    found = reproduce(depths.ITEM, tmp_path)["results"]
+    assert list(found) == ["4 layers", "36 layers", "144 layers"]
+    for row in found.values():
+        assert row["looks"][-1][1] == row["valid_bpc"]
+        assert row["steps"] == 6
+        assert row["minutes"] > 0
+    assert (tmp_path / "depths.svg").exists()
