@@ -42,9 +42,11 @@ def test_seeds(tmp_path: Path) -> None:
 
 
 def test_three_seeds_are_the_default_where_runs_are_long() -> None:
+    """But for runs that take the better part of an hour at the small scale, too."""
     for item in ITEMS.values():
         if isinstance(item, Training):
-            assert min(item.seeds[scale] for scale in ("small", "paper")) >= 3
+            assert item.seeds["paper"] >= 3
+            assert item.seeds["small"] >= 3 or item.name in ("table2", "depths", "curve8")
 
 
 def refuse(*_: Any, **__: Any) -> None:
