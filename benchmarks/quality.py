@@ -29,6 +29,7 @@ from bipolar.lab.provenance import provenance
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.training.journal import duration
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.text import TextConfig, TextModel, text_task, train_text
 from bipolar.lab.training.update import Update
@@ -63,7 +64,7 @@ class Contest:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.given = arguments
         self.budget = 60 * float(arguments.budget)
-        self.out: Path = arguments.out / f"{arguments.params:g}-{arguments.budget:g}min"
+        self.out: Path = arguments.out / f"{arguments.params:g}-{arguments.precision}-{arguments.budget:g}min"
 
     def config(self, name: str, rate: float, seed: int) -> TextConfig:
         candidate, given = CANDIDATES[name], self.given
@@ -72,6 +73,7 @@ class Contest:
             given.data,
             model,
             data_dir=given.data_dir,
+            machine=Machine(precision=given.precision),
             update=Update(recipe="fast", optimizer="adam"),
             batch_size=given.batch_size,
             window=given.window,
@@ -186,6 +188,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="where the data is (default: as for bipolar train)")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--window", type=int, default=50)
+    parser.add_argument(
+        "--precision", choices=("32-true", "bf16-mixed"), default="32-true", help="of all networks (default: 32-true)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/quality"), help="where the runs are, and go on from")
     parser.add_argument("--quiet", action="store_true", help="show no progress of single runs")
     parser.add_argument("--record", action="store_true", help="write the table into benchmarks/README.md too")
@@ -197,13 +202,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = len(CANDIDATES) * (len(given.rates) + given.seeds - 1)
     length = duration(runs * 60 * given.budget)
     print(f"This is long: {runs} runs of {given.budget:g} min, {length} in all, less what {given.out} has", flush=True)
-    path = given.out / f"{given.params:g}.json"
+    path = given.out / f"{given.params:g}-{given.precision}.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}}
     results = before["results"] | {f"{given.budget:g}": Contest(given).run()}
-    write_json(path, {"params": given.params, "data": given.data, **provenance(), "results": results})
+    write_json(
+        path,
+        {"params": given.params, "precision": given.precision, "data": given.data, **provenance(), "results": results},
+    )
     save(draw(results), path.with_suffix(".svg"))
     text = (
-        f"{machine()}; {given.data}, batch {given.batch_size}, {given.window} steps, float32; the best of "
+        f"{machine()}; {given.data}, batch {given.batch_size}, {given.window} steps, {given.precision}; the best of "
         f"{len(given.rates)} rates, {given.seeds} seeds.\n\n{table(results)}"
     )
     print(f"{text}\n\n{path.with_suffix('.svg')}")
