@@ -77,6 +77,15 @@ class TestText:
         peaks = [0.02, 1e-3] if optimizer == "muon" else [0.02]
         assert [group["lr"] for group in task.optimizer.param_groups] == pytest.approx([peak / 2 for peak in peaks])
 
+    @pytest.mark.parametrize(("precision", "iterates_in"), [("32-true", None), ("bf16-mixed", torch.bfloat16)])
+    def test_muon_iterates_in_the_precision_of_the_run(
+        self, corpus: Path, tmp_path: Path, precision: Any, iterates_in: torch.dtype | None
+    ) -> None:
+        machine = Machine(accelerator="cpu", precision=precision)
+        task = text_task(text_config(corpus, tmp_path, update=replace(FAST, optimizer="muon"), machine=machine))
+        task.setup(machine.fabric())
+        assert task.optimizer.param_groups[0]["ns_dtype"] is iterates_in
+
     def test_killed_and_resumed(self, corpus: Path, tmp_path: Path) -> None:
         config = text_config(corpus, tmp_path / "whole", update=replace(FAST, optimizer="muon"), lr=0.02, max_steps=30)
         train_text(config, show=False)
