@@ -1,14 +1,17 @@
 """The guard: runs that diverge end with a reason."""
 
+import itertools
 import json
 import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard, is_slow
 from bipolar.lab.training.text import TextConfig, TextTask, train_text
+from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import metrics, text_config
 
 
@@ -37,6 +40,68 @@ def test_a_run_that_goes_on_remembers_its_highest_loss() -> None:
     found = second.check(50, 6.0)
     assert found is not None
     assert not is_slow(found.reason)
+
+
+class TestRescue:
+    """A step whose loss has exploded is not taken, and the state begins at zeros again, as often as was asked for."""
+
+    @pytest.fixture
+    def exploding(self, monkeypatch: pytest.MonkeyPatch) -> list[list[torch.Tensor]]:
+        """Makes the losses of two windows explode; lists the weights before each window, and its carried state."""
+        original, seen = TextTask.loss, list[list[torch.Tensor]]()
+
+        def loss(task: TextTask, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            state = torch.zeros(()) if task.state is None else task.state.abs().sum()
+            seen.append([*(p.detach().clone() for p in task.model.parameters()), state])
+            factor = {3: math.inf, 5: 1e4}.get(len(seen) - 1, 1.0)
+            return tuple(value * factor for value in original(task, index))  # type: ignore[return-value]
+
+        monkeypatch.setattr(TextTask, "loss", loss)
+        return seen
+
+    def config(self, corpus: Path, out: Path, rescues: int | None) -> TextConfig:
+        update = Update(recipe="fast", rescues=rescues)
+        return text_config(corpus, out, max_steps=8, update=update, log_every=1, checkpoint_every=100)
+
+    def test_the_run_goes_on(self, corpus: Path, tmp_path: Path, exploding: list[list[torch.Tensor]]) -> None:
+        result = train_text(self.config(corpus, tmp_path / "run", 2))
+        assert (result["status"], result["rescued"]) == ("finished", 2)
+        for before, after in itertools.pairwise(range(8)):
+            *weights, _ = exploding[before]
+            *moved, state = exploding[after]
+            exploded = before in (3, 5)
+            assert all(torch.equal(a, b) for a, b in zip(weights, moved, strict=True)) is exploded
+            assert (float(state) == 0) is exploded
+        rows = [row for row in metrics(tmp_path / "run") if "exploded_bpc" in row]
+        assert [row["step"] for row in rows] == [4, 6]
+
+    @pytest.mark.parametrize(
+        ("rescues", "step", "reason"),
+        [
+            (None, 4, "the loss is not finite"),
+            (1, 6, "the loss is more than 10 times that of a uniform guess, after 1 that did"),
+        ],
+    )
+    def test_one_too_many_ends_it(
+        self,
+        corpus: Path,
+        tmp_path: Path,
+        exploding: list[list[torch.Tensor]],
+        rescues: int | None,
+        step: int,
+        reason: str,
+    ) -> None:
+        result = train_text(self.config(corpus, tmp_path / "run", rescues))
+        assert (result["status"], result["step"]) == ("did not converge", step)
+        assert result["reason"].startswith(reason)
+
+    def test_a_run_that_goes_on_remembers_them(self) -> None:
+        first, second = Guard(5.0, 50, rescues=1), Guard(5.0, 50, rescues=1)
+        assert first.rescue(math.inf)
+        assert not first.rescue(math.inf)
+        assert not Guard(5.0, 50, rescues=1).rescue(49.0)
+        second.load_state_dict(first.state_dict())
+        assert not second.rescue(math.inf)
 
 
 def test_a_run_that_diverges_ends_cleanly(corpus: Path, tmp_path: Path) -> None:

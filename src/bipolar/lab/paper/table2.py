@@ -50,7 +50,7 @@ FIRST = TextConfig(
     max_steps=3600,
 )
 #: The second one, by Muon: longer training needs more dropout. At rates of 0.02 and 0.006 the trained weights did not
-#: last: the error rose above that of the first stage, and with 0.006 a state exploded at step 2,073.
+#: last: the error rose far above that of the first stage, and a state exploded in the third epoch of the latter.
 SECOND = replace(
     FIRST,
     model=TextModel(36, 256, dropout=0.025, recurrent_dropout=0.025),

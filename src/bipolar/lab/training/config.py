@@ -28,7 +28,7 @@ LARGEST = 1e9
 #: More layers than this are a mistake, and take hours to build.
 DEEPEST = 100_000
 #: Settings of the recipe that earlier versions lack, left out unless given: runs are found by all their settings.
-LATER = ("average",)
+LATER = ("average", "rescues")
 #: The longest part of a directory's name that lists settings; a longer one gives way to its digest.
 READABLE = 100
 

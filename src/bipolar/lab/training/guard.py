@@ -30,28 +30,44 @@ class Guard:
     Args:
         uniform: the loss of a uniform guess
         patience: the steps after which a run has to be better than a uniform guess
+        rescues: the exploded losses after which a run may go on
     """
 
     FACTOR, BURST, MARGIN, WINDOW = 10.0, 2.0, 0.01, 100
 
-    def __init__(self, uniform: float, patience: int) -> None:
-        self.uniform, self.patience = uniform, patience
+    def __init__(self, uniform: float, patience: int, rescues: int = 0) -> None:
+        self.uniform, self.patience, self.rescues = uniform, patience, rescues
+        self.rescued = 0
         self.highest = 0.0
         self.recent: deque[float] = deque(maxlen=min(self.WINDOW, math.ceil(patience / 4)))
+
+    def rescue(self, loss: float) -> bool:
+        """Whether a loss has exploded and the run goes on all the same, without its step; such rescues are counted."""
+        if self._explosion(loss) is None or self.rescued == self.rescues:
+            return False
+        self.rescued += 1
+        return True
 
     def check(self, step: int, loss: float) -> Divergence | None:
         """Judges the loss of a step; ``step`` counts from 1."""
         self.recent.append(loss)
         self.highest = max(self.highest, loss)
-        if not math.isfinite(loss):
-            return Divergence(step, "the loss is not finite")
-        if loss > self.FACTOR * self.uniform:
-            return Divergence(step, f"the loss is more than {self.FACTOR:g} times that of a uniform guess")
+        exploded = self._explosion(loss)
+        if exploded is not None:
+            after = f", after {self.rescued} that did" if self.rescued else ""
+            return Divergence(step, f"{exploded}{after}")
         if step >= self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
             reason = f"the loss is no better than a uniform guess after {step} steps"
             if self.highest >= self.BURST * self.uniform:
                 return Divergence(step, f"{reason}, and was {self.highest / self.uniform:.1f} times that")
             return Divergence(step, f"{SLOW}{reason}")
+        return None
+
+    def _explosion(self, loss: float) -> str | None:
+        if not math.isfinite(loss):
+            return "the loss is not finite"
+        if loss > self.FACTOR * self.uniform:
+            return f"the loss is more than {self.FACTOR:g} times that of a uniform guess"
         return None
 
     def check_evaluation(self, step: int, metrics: Mapping[str, object]) -> Divergence | None:
@@ -62,11 +78,12 @@ class Guard:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"recent": list(self.recent), "highest": self.highest}
+        return {"recent": list(self.recent), "highest": self.highest, "rescued": self.rescued}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.recent.extend(state["recent"])
         self.highest = state.get("highest", max(self.recent, default=0.0))  # older checkpoints lack it
+        self.rescued = state.get("rescued", 0)
 
 
 def is_slow(reason: str) -> bool:

@@ -82,7 +82,7 @@ class _Loop:
     def __init__(self, task: Task, config: RunConfig, more: dict[str, Any], fabric: "Fabric", show: bool) -> None:
         self.task, self.out, self.length, self.fabric = task, config.directory, config.length, fabric
         self.checkpoints = Checkpoints(self.out / "checkpoints")
-        self.guard = Guard(task.uniform, self.length.patience)
+        self.guard = Guard(task.uniform, self.length.patience, config.update.rescues or 0)
         self.total = self.length.total(task.steps_per_epoch)
         #: steps and epochs that are complete, and the steps of the current epoch
         self.step = self.epoch = self.index = 0
@@ -157,16 +157,24 @@ class _Loop:
         """One step, the end of its epoch, and a checkpoint if one is due; returns whether any process is to stop."""
         loss, value = self.task.loss(self.index)
         self.fabric.backward(loss)
+        number, stopping, saving = agreed(self.fabric, value, stop_requested(), self._checkpoint_is_due())
+        rescued = self.guard.rescue(number)
         if self.task.schedule is not None:
             self.task.schedule.before(self.step, self.total)
-        self.task.optimizer.step()
+        if rescued:
+            self.task.forget()
+        else:
+            self.task.optimizer.step()
         self.task.optimizer.zero_grad()
         if self.task.average is not None:
             self.task.average.update(self.step + 1)
-        number, stopping, saving = agreed(self.fabric, value, stop_requested(), self._checkpoint_is_due())
         self.step, self.index = self.step + 1, self.index + 1
-        self.losses.append(number)
-        self.diverged = self.guard.check(self.step, number)
+        if rescued:
+            self._say(f"rescued at step {self.step:,}: the loss was {number:.3g}; its step was not taken")
+            self._write({f"exploded_{self.task.unit}": number})
+        else:
+            self.losses.append(number)
+            self.diverged = self.guard.check(self.step, number)
         self._report(number)
         if self.step % self.length.log_every == 0:
             self.losses.clear()
@@ -227,6 +235,7 @@ class _Loop:
             step, reason = self.diverged.step, self.diverged.reason
             result |= {"status": "did not converge", "step": step, "reason": reason}
             self._say(f"did not converge: {reason} (step {step:,})")
+        result |= {"rescued": self.guard.rescued} if self.guard.rescued else {}
         result["seconds"] = round(self.seconds, 1)
         if self.fabric.is_global_zero:
             write_json(self.out / "result.json", result)
@@ -300,7 +309,7 @@ class _Loop:
             self._say(f"{left:,} steps to go: about {duration(pace * left)}, validation not counted")
         self.journal.show(self.step, f"epoch {self.current_epoch}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
         if self.step % self.length.log_every == 0 or self.step == self.total or self.diverged:
-            recent = [loss] if self.diverged else self.losses
+            recent = self.losses if self.losses and not self.diverged else [loss]
             rate = float(self.task.optimizer.param_groups[0]["lr"])
             self._write({f"train_{self.task.unit}": sum(recent) / len(recent), "lr": rate})
 

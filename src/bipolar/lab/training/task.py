@@ -51,6 +51,10 @@ class Task(ABC):
         """The loss to differentiate, and the same in the unit of the metrics, for a batch of the epoch."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Drops what a loss that exploded has left behind for the next one."""
+
+    @abstractmethod
     def after_epoch(self, epoch: int, final: bool) -> dict[str, Any] | None:
         """Validates if it is time to, adapts the schedule; returns metrics."""
 

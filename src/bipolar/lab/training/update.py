@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import tyro
 
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.flags import FloatFlag
+from bipolar.lab.training.flags import FloatFlag, IntFlag
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,9 @@ class Update:
     average: FloatFlag = None
     """Evaluate a running average of the weights beside the weights themselves; its horizon is this share of the steps
     so far, 1 for all of them. Of text the better of the two counts, of images the average. Default: none."""
+    rescues: IntFlag = None
+    """Go on after so many exploded losses: such a step is not taken, and the state of a text begins at zeros again.
+    Default: none, the first one ends the run."""
 
     @property
     def fast(self) -> bool:
@@ -60,6 +63,8 @@ class Update:
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf):
                 raise UsageError(f"--{name.replace('_', '-')} {value}: expected a positive number")
+        if self.rescues is not None and self.rescues < 1:
+            raise UsageError(f"--rescues {self.rescues}: expected at least 1")
         if self.warm_up is not None and not 0 <= self.warm_up < 1:
             raise UsageError(f"--warm-up {self.warm_up}: expected a share of the run, 0 or more and below 1")
         if self.average is not None and not 0 < self.average <= 1:

@@ -124,6 +124,9 @@ class ImageTask(Task):
     def _generator(self, number: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
         return torch.Generator(device).manual_seed(self._seed(number, purpose))
 
+    def forget(self) -> None:
+        """A batch of images leaves nothing behind."""
+
     def loss(self, index: int) -> tuple[Tensor, Tensor]:
         c = self.config
         step = self.epoch * self.steps_per_epoch + index

@@ -106,6 +106,9 @@ class TextTask(Task):
         penalty = getattr(without_fabric(self.model), "penalty", None)
         return loss if penalty is None else loss + penalty, bpc
 
+    def forget(self) -> None:
+        self.state = None
+
     def _window(self, split: str, index: int, offset: int = 0) -> tuple[Tensor, Tensor]:
         x, y = self.streams[split].at(index, offset, self.part)
         return x.to(self.fabric.device), y.to(self.fabric.device)
