@@ -11,11 +11,13 @@ import pytest
 
 from bipolar.lab.paper import table1
 from bipolar.lab.reproduce import trials
-from bipolar.lab.reproduce.executors import one_after_another
+from bipolar.lab.reproduce.executors import in_processes, one_after_another
+from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.listing import remaining
 from bipolar.lab.reproduce.outcomes import Outcome
 from bipolar.lab.reproduce.reproduction import Reproduction, record_again
 from bipolar.lab.reproduce.trials import Trial, trial_of
+from bipolar.lab.training.text import TextConfig
 from tests.helpers.items import TINY, reproduce, tiny
 
 
@@ -85,27 +87,63 @@ class TestVersions:
         assert remaining(work).startswith("0 runs to go")
 
 
-def test_a_stage_starts_from_the_one_before(tmp_path: Path) -> None:
-    """Each stage is run after the one that it starts from, and a record of all of them needs no directory."""
-    stages = {
-        "first": TINY,
-        "second": replace(TINY, start="first", lr=1e-4),
-        "last": replace(TINY, start="second", lr=1e-5),
-    }
-    item = replace(tiny(seeds=2), runs=lambda _: stages)
-    asked: list[int] = []
+STAGES = {
+    "first": TINY,
+    "second": replace(TINY, start="first", lr=1e-4),
+    "last": replace(TINY, start="second", lr=1e-5),
+}
 
-    def executor(trials: Sequence[Trial], *rest: Any) -> None:
-        asked.append(len(trials))
-        one_after_another(trials, *rest)
 
-    record = reproduce(item, tmp_path, executor)
-    assert asked == [1] * 6  # three stages, two seeds
-    assert list(record["runs"]) == ["first", "second", "last", "first, seed 2", "second, seed 2", "last, seed 2"]
-    for name, before in (("second", "first"), ("last", "second"), ("last, seed 2", "second, seed 2")):
-        config = record["runs"][name]["config"]
-        origin = json.loads((tmp_path / "runs" / config["start"] / "config.json").read_text())["config"]
-        assert origin["lr"] == record["runs"][before]["config"]["lr"]
-        assert origin["seed"] == config["seed"]
-    shutil.rmtree(tmp_path / "runs")
-    assert Reproduction([item], "quick", tmp_path, seeds=2).done(item)
+def staged(stages: dict[str, TextConfig], seeds: int = 1) -> Training:
+    return replace(tiny(seeds=seeds), runs=lambda _: stages)
+
+
+class TestStages:
+    """Runs that start from others of their item."""
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_each_runs_after_the_one_before(self, tmp_path: Path, workers: int) -> None:
+        item, asked = staged(STAGES, seeds=2), list[int]()
+
+        def executor(trials: Sequence[Trial], *rest: Any) -> None:
+            asked.append(len(trials))
+            (one_after_another if workers == 1 else in_processes(workers))(trials, *rest)
+
+        record = reproduce(item, tmp_path, executor)
+        assert asked == [1] * 6  # three stages, two seeds
+        assert list(record["runs"]) == ["first", "second", "last", "first, seed 2", "second, seed 2", "last, seed 2"]
+        for name, before in (("second", "first"), ("last", "second"), ("last, seed 2", "second, seed 2")):
+            config = record["runs"][name]["config"]
+            origin = json.loads((tmp_path / "runs" / config["start"] / "config.json").read_text())["config"]
+            assert origin["lr"] == record["runs"][before]["config"]["lr"]
+            assert origin["seed"] == config["seed"]
+
+    def test_a_record_of_all_needs_no_directory(self, tmp_path: Path) -> None:
+        """For a stage more, those before it are trained again: a record has no weights."""
+        two = {name: STAGES[name] for name in ("first", "second")}
+        before = reproduce(staged(two), tmp_path)
+        shutil.rmtree(tmp_path / "runs")
+        assert Reproduction([staged(two)], "quick", tmp_path).done(staged(two))
+        after = reproduce(staged(STAGES), tmp_path)
+        assert after["complete"]
+        assert after["results"].keys() == STAGES.keys()
+        assert after["results"]["second"] == pytest.approx(before["results"]["second"])
+
+    def test_other_seeds_wait_for_the_start(self, tmp_path: Path) -> None:
+        reproduce(staged(STAGES), tmp_path)
+        (first,) = (path for path in tmp_path.glob("runs/*") if "start" not in (path / "config.json").read_text())
+        shutil.rmtree(first)
+        (tmp_path / "tiny.json").unlink()
+        work = Reproduction([staged(STAGES)], "quick", tmp_path, seeds=2)
+        assert list(work.other_trials()) == []
+        work.run()
+        assert work.done(staged(STAGES))
+
+    def test_no_stage_starts_from_one_that_diverged(self, tmp_path: Path) -> None:
+        stages = STAGES | {"second": replace(STAGES["second"], lr=1e4, max_steps=60, patience=50)}
+        record = reproduce(staged(stages), tmp_path)
+        assert record["complete"]
+        assert record["runs"]["second"]["result"]["status"] == "did not converge"
+        last = record["runs"]["last"]["result"]
+        assert (last["status"], last["step"]) == ("did not converge", 0)
+        assert last["reason"].endswith("from which it starts, did not converge")

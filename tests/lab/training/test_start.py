@@ -2,17 +2,21 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.publication import publish
 from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
 from bipolar.lab.training.update import Update
+from tests.helpers.interruptions import KilledError, die, interrupt_at
 from tests.helpers.text_runs import MODEL, metrics, text_config
 
 
@@ -42,6 +46,7 @@ def test_it_keeps_its_origin(finished: Path, second: Path) -> None:
     assert kept["config"]["start"] == finished.name
     assert kept["start"]["config"] == first["config"]
     assert kept["start"]["step"] == json.loads((finished / "result.json").read_text())["step"]
+    assert kept["start"]["directory"] == str(finished)
     assert "data_dir" not in kept["start"]
 
 
@@ -59,12 +64,51 @@ def test_it_goes_on_without_the_other(finished: Path, second: Path, corpus: Path
     assert metrics(out)[-1]["step"] == 8
 
 
-def test_the_card_has_both_stages(second: Path, corpus: Path, tmp_path: Path) -> None:
+def test_killed_before_its_first_checkpoint(finished: Path, second: Path, corpus: Path, tmp_path: Path) -> None:
+    """A resume finds the start again, from anywhere."""
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Guard, "check", interrupt_at(1, die))
+        with pytest.raises(KilledError):
+            train_text(later(corpus, out, finished))
+    assert not list((out / "checkpoints").glob("*.pt"))
+    train_text(TextConfig(resume=out))
+    assert metrics(out) == metrics(second)
+
+
+def test_without_checkpoints_it_starts_again_from_the_weights(
+    finished: Path, second: Path, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(second, out)
+    shutil.rmtree(out / "checkpoints")
+    (out / "result.json").write_text('{"status": "fin')
+    train_text(later(corpus, out, finished))
+    assert metrics(out)[-1]["test_bpc"] == metrics(second)[-1]["test_bpc"]
+
+
+def test_another_start_is_another_run(finished: Path, second: Path, corpus: Path) -> None:
+    """Of one name in two places: other directories, and no start of one goes on with the other."""
+    copy = second.parent / "elsewhere" / finished.name
+    for name in ("config.json", "result.json", "model/config.json", "model/model.safetensors"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((finished / name).read_bytes())
+    one, other = (dataclasses.replace(later(corpus, second, start), out=None) for start in (finished, copy))
+    assert one.directory != other.directory
+    assert train_text(later(corpus, second, copy))["status"] == "finished"  # the same weights
+    weights = load_file(copy / "model/model.safetensors")
+    save_file({name: value + 1 for name, value in weights.items()}, copy / "model/model.safetensors")
+    with pytest.raises(UsageError, match="there is a run here that started from other weights"):
+        train_text(later(corpus, second, copy))
+
+
+def test_the_card_has_both_stages(finished: Path, second: Path, corpus: Path, tmp_path: Path) -> None:
     card = (publish(second, tmp_path / "published", data_dir=corpus.parent) / "README.md").read_text()
     assert card.count("bipolar train text") == 2
     assert "In 2 stages 456 steps" in card
     assert "--out whole" in card
     assert "--start whole" in card
+    assert str(finished.parent) not in (tmp_path / "published/config.json").read_text()
 
 
 def test_what_it_refuses(finished: Path, corpus: Path, tmp_path: Path) -> None:
@@ -75,5 +119,13 @@ def test_what_it_refuses(finished: Path, corpus: Path, tmp_path: Path) -> None:
     other.write_text("0123456789\n" * 500)
     with pytest.raises(UsageError, match=r"its text has .* symbols, .* has 11, and they are not the same"):
         train_text(later(corpus, tmp_path / "text", finished, data=str(other)))
-    with pytest.raises(UsageError, match="not the directory of a run"):
+    with pytest.raises(UsageError, match=r"--start .*: not the directory of a run"):
         train_text(later(corpus, tmp_path / "none", tmp_path))
+    elu = dataclasses.replace(MODEL, nonlinearity="elu")
+    with pytest.raises(UsageError, match=r"that network has --model.nonlinearity belu, this one elu"):
+        train_text(later(corpus, tmp_path / "elu", finished, model=elu))
+    diverged = tmp_path / "diverged"
+    train_text(text_config(corpus, diverged, lr=100.0, max_steps=400, patience=300))
+    with pytest.raises(UsageError, match=r"--start .*: this run did not converge; start from another"):
+        train_text(later(corpus, tmp_path / "after", diverged))
+    assert not (tmp_path / "after").exists()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,6 +19,7 @@ from bipolar._tools.files import replacing
 from bipolar.lab.errors import UsageError
 from bipolar.lab.reproduce.display import Display
 from bipolar.lab.reproduce.trials import Trial, run
+from bipolar.lab.training.text import TextConfig
 
 #: Runs trials, and calls back after each.
 Executor: TypeAlias = Callable[[Sequence[Trial], Path | None, Callable[[Trial], None]], None]
@@ -101,7 +103,7 @@ def on_ray(address: str | None) -> Executor:
     """An executor on a Ray cluster, a local one without an address: one task for each trial.
 
     A trial whose worker died is run again, from its checkpoint if the next worker sees the same files. All files of a
-    run but its checkpoints come back to this machine.
+    run but its checkpoints come back to this machine. A run that starts from another needs a worker that sees that one.
     """
     if address is not None:
         check_address(address)
@@ -183,13 +185,16 @@ def _first_line(error: Exception) -> str:
 
 
 def _absolute(trial: Trial) -> Trial:
-    return Trial(trial.config, trial.directory.absolute())
+    config = trial.config
+    if isinstance(config, TextConfig) and config.start is not None:
+        config = replace(config, start=str(Path(config.start).absolute()))
+    return Trial(config, trial.directory.absolute())
 
 
 def _files_of(trial: Trial, data_dir: Path | None) -> dict[str, bytes]:
     """Runs a trial, and returns its files except checkpoints and TensorBoard's."""
     run(trial, data_dir, show=False)
-    paths = [path for path in trial.directory.rglob("*") if path.suffix in (".json", ".jsonl")]
+    paths = [path for path in trial.directory.rglob("*") if path.suffix in (".json", ".jsonl", ".safetensors")]
     return {str(path.relative_to(trial.directory)): path.read_bytes() for path in paths}
 
 

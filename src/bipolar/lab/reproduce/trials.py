@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bipolar._tools.files import read_json
+from bipolar._tools.files import read_json, write_json
+from bipolar.lab.provenance import provenance
 from bipolar.lab.reproduce.outcomes import Outcome
-from bipolar.lab.training.config import RunConfig
+from bipolar.lab.training.config import RunConfig, described
 from bipolar.lab.training.images import ImageConfig, found_in, train_images
 from bipolar.lab.training.journal import read_metrics
 from bipolar.lab.training.text import TextConfig, train_text
@@ -28,7 +29,7 @@ class Trial:
     @property
     def ready(self) -> bool:
         """Whether the run that it starts from, if any, is there."""
-        start = getattr(self.config, "start", None)
+        start = _start_of(self.config)
         return start is None or (Path(start) / "result.json").exists()
 
     @property
@@ -84,26 +85,38 @@ def trials_by_seed(
 
     def of_seed(seed: int, configs: Mapping[str, RunConfig | None]) -> dict[str, Trial]:
         known, trials = recorded.get(seed, {}), dict[str, Trial]()
-        for name, config in configs.items():
-            if config is not None:
-                placed = _started(config, trials)
-                trials[name] = dataclasses.replace(trial_of(placed, runs), recorded=known.get(name))
+        given = {name: config for name, config in configs.items() if config is not None}
+        for name, config in given.items():
+            before = _start_of(config)
+            placed = config if before is None else _started(config, trials[before])
+            trials[name] = dataclasses.replace(trial_of(placed, runs), recorded=known.get(name))
+        for name, config in reversed(given.items()):
+            before = _start_of(config)
+            if before is not None and not trials[name].done and not trials[before].ran:
+                trials[before] = dataclasses.replace(trials[before], recorded=None)  # a record has no weights
         return trials
 
     first = of_seed(1, configs)
     outcomes = {name: trial.outcome() for name, trial in first.items() if trial.done}
-    repeated = [best for names in versions(configs, candidate).values() if (best := _best_of(names, outcomes))]
+    best = {_best_of(names, outcomes) for names in versions(configs, candidate).values()}
+    repeated: list[str] = []
+    for name, config in configs.items():
+        if name in best and _start_of(config) in (None, *repeated):
+            repeated.append(name)
     return {1: first} | {
         seed: of_seed(seed, {name: with_seed(configs[name], seed, outcomes[name]) for name in repeated})
         for seed in range(2, seeds + 1)
     }
 
 
-def _started(config: RunConfig, before: Mapping[str, Trial]) -> RunConfig:
-    """A configuration that starts from another run of its item, by name, with the directory of that one."""
-    if isinstance(config, TextConfig) and config.start is not None:
-        return dataclasses.replace(config, start=str(before[config.start].directory))
-    return config
+def _start_of(config: RunConfig) -> str | None:
+    """The run that another one of its item starts from, by its name."""
+    return config.start if isinstance(config, TextConfig) else None
+
+
+def _started(config: RunConfig, before: Trial) -> RunConfig:
+    """A configuration that starts from another run of its item, with the directory of that one."""
+    return dataclasses.replace(cast(TextConfig, config), start=str(before.directory))
 
 
 def versions(runs: Iterable[str], candidate: Callable[[str], str]) -> dict[str, list[str]]:
@@ -128,6 +141,10 @@ def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:
     """Runs or resumes a trial that is not done."""
     if trial.done:
         return
+    start = _start_of(trial.config)
+    if start is not None and _read(Path(start) / "result.json").get("status") != "finished":
+        _give_up(trial, f"{Path(start).name}, from which it starts, did not converge")
+        return
     placed = dataclasses.replace(trial.config, out=trial.directory, data_dir=data_dir)
     if isinstance(placed, ImageConfig):
         train_images(placed, show=show)
@@ -135,6 +152,15 @@ def run(trial: Trial, data_dir: Path | None, show: bool = True) -> None:
         train_text(cast(TextConfig, placed), show=show)
     if not trial.done:
         raise KeyboardInterrupt  # the run was asked to stop, and has saved its state
+
+
+def _give_up(trial: Trial, reason: str) -> None:
+    """Ends a trial before its first step."""
+    write_json(trial.directory / "config.json", {**described(trial.config), **provenance()})
+    (trial.directory / "metrics.jsonl").touch()
+    write_json(
+        trial.directory / "result.json", {"status": "did not converge", "step": 0, "reason": reason, "seconds": 0.0}
+    )
 
 
 def with_seed(config: RunConfig, seed: int, first: Outcome) -> RunConfig | None:

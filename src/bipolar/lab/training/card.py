@@ -71,8 +71,8 @@ def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
         length = f"{stage['step']:,} steps in {duration(stage['seconds'])}, " if "step" in stage else ""
         made = f"{length}on {stage['machine']}; commit {stage['commit']}."
         parts += [_block(_training(kind.from_json(stage["config"]), out), "sh"), made]
-    if len(stages) > 1:
-        steps, seconds = (sum(stage.get(name, 0) for stage in stages) for name in ("step", "seconds"))
+    if len(stages) > 1 and all("step" in stage and "seconds" in stage for stage in stages):
+        steps, seconds = (sum(stage[name] for stage in stages) for name in ("step", "seconds"))
         parts.append(f"In {len(stages)} stages {steps:,} steps, {duration(seconds)}; each starts from the one before.")
     return parts
 

@@ -46,7 +46,7 @@ def train(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> d
         ``result.json``
     """
     machine, seed = config.machine, config.seed
-    ended = _result_of(config)
+    ended = ended_run(config)
     if ended is not None:
         return ended
     fabric = machine.fabric()
@@ -66,7 +66,7 @@ def train(config: RunConfig, task: Task, *, show: bool = True, **more: Any) -> d
         return loop.run(stack.enter_context(stop_requests()))
 
 
-def _result_of(config: RunConfig) -> dict[str, Any] | None:
+def ended_run(config: RunConfig) -> dict[str, Any] | None:
     """The result of a run that has ended by this configuration."""
     try:
         result: dict[str, Any] = read_json(config.directory / "result.json")

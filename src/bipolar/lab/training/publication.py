@@ -74,7 +74,8 @@ def _without_places(values: dict[str, Any]) -> dict[str, Any]:
     """A ``config.json`` without the directories of the machine that the run was on, nor of those it started from."""
     config = values["config"] | {"data": Path(values["config"]["data"]).name}
     before = {"start": _without_places(values["start"])} if "start" in values else {}
-    return {name: value for name, value in values.items() if name != "data_dir"} | before | {"config": config}
+    kept = {name: value for name, value in values.items() if name not in ("data_dir", "directory")}
+    return kept | before | {"config": config}
 
 
 def _write_weights(source: Path, target: Path, half: bool) -> str:

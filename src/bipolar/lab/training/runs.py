@@ -32,13 +32,19 @@ def load_config(kind: type[Config], run: str | Path, data_dir: Path | None = Non
     if values["task"] != kind.task:
         raise UsageError(f"{run}: a run of {values['task']}, not of {kind.task}")
     try:
-        config = kind.from_json(values["config"])
+        config = kind.from_json(values["config"] | _place_of_start(values))
     except (TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{run / 'config.json'}: not as it was written ({str(error)[:200]})") from None
     before = values.get("data_dir")
     if data_dir is None and isinstance(before, str) and Path(before).is_dir():
         data_dir = Path(before)
     return dataclasses.replace(config, out=run, data_dir=data_dir)
+
+
+def _place_of_start(values: dict[str, Any]) -> dict[str, str]:
+    """The directory of the run that another one started from, where its ``config.json`` knows it."""
+    origin = values.get("start")
+    return {"start": origin["directory"]} if isinstance(origin, dict) and "directory" in origin else {}
 
 
 def length_of(values: dict[str, Any]) -> tuple[int | None, int | None]:

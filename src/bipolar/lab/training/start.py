@@ -1,19 +1,21 @@
 """A start from the weights of another run, and the runs that a run goes back to."""
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from bipolar._tools.files import digest, read_json
+from bipolar._tools.files import read_json
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.trained import trained_weights
-from bipolar.models._hub import WEIGHTS
-from bipolar.models._load import OF_RUN
 
 #: The facts about a run that one which starts from it keeps.
 KEPT = ("config", "vocabulary", "commit", "machine", "versions", "start")
+#: Settings of a model that its weights fit alone, though weights of others have the same shapes.
+OF_WEIGHTS = ("cell", "nonlinearity", "skip_every", "skip_scale", "pattern")
 
 
 class Start:
@@ -25,21 +27,40 @@ class Start:
     """
 
     def __init__(self, run: Path, task: str) -> None:
-        self.run, self.values = run, stored(run)
-        if self.values["task"] != task:
-            raise UsageError(f"--start {run}: a run of {self.values['task']}, not of {task}")
-        self.weights: dict[str, Tensor] = trained_weights(run)
+        self.run = run
+        try:
+            self.values = stored(run)
+            self.result: dict[str, Any] = read_json(run / "result.json") if (run / "result.json").exists() else {}
+            if self.values["task"] != task:
+                raise UsageError(f"{run}: a run of {self.values['task']}, not of {task}")
+            if self.result.get("status", "finished") != "finished":
+                raise UsageError(f"{run}: this run did not converge; start from another")
+            self.weights: dict[str, Tensor] = trained_weights(run)
+        except UsageError as error:
+            raise UsageError(f"--start {error}") from None
 
     @property
     def origin(self) -> dict[str, Any]:
         """The start as ``config.json`` keeps it: the run's settings, its length so far, and those it started from."""
         facts = {name: self.values[name] for name in KEPT if name in self.values}
-        model, result = self.run / OF_RUN / WEIGHTS, self.run / "result.json"
-        if model.exists():
-            facts["weights"] = digest(model)
-        if result.exists():
-            facts |= {name: value for name, value in read_json(result).items() if name in ("step", "seconds")}
-        return facts
+        facts |= {name: self.result[name] for name in ("step", "seconds") if name in self.result}
+        return facts | {"directory": str(self.run.absolute()), "weights": self.digest}
+
+    @property
+    def digest(self) -> str:
+        """The digest of the weights, by names and values."""
+        found = hashlib.sha256()
+        for name, value in sorted(self.weights.items()):
+            found.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+    def check(self, model: Mapping[str, Any]) -> None:
+        """Refuses settings of a model by which the weights would be those of another function."""
+        before = self.values["config"]["model"]
+        for name in OF_WEIGHTS:
+            if name in before and before[name] != model[name]:
+                flag = f"--model.{name.replace('_', '-')}"
+                raise UsageError(f"--start {self.run}: that network has {flag} {before[name]}, this one {model[name]}")
 
     def load_into(self, model: nn.Module) -> None:
         """Gives a model the weights."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -236,6 +237,13 @@ class TextConfig(RunConfig):
             return PEAK_OF_PATH_SGD
         return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
 
+    @property
+    def _apart(self) -> str:
+        if self.start is None:
+            return super()._apart
+        place = hashlib.sha256(str(Path(self.start).resolve()).encode()).hexdigest()[:4]
+        return f"{super()._apart}-{place}"  # there may be others of its name
+
     def build(self, vocabulary: str) -> "CharRNN | RivalRNN":
         """The network, at its random start."""
         return self.model.build(vocabulary, self.recipe.rates)
@@ -263,7 +271,7 @@ class TextConfig(RunConfig):
         if self.start is None:  # likewise
             del values["start"]
         else:
-            values["start"] = Path(self.start).name
+            values["start"] = Path(self.start).resolve().name
         return values | recipe
 
 

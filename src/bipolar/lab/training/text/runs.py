@@ -10,7 +10,7 @@ from bipolar.lab.data.places import SPLITS
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.exported import export_if_missing
-from bipolar.lab.training.loop import train
+from bipolar.lab.training.loop import ended_run, train
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.processes import without_fabric
 from bipolar.lab.training.runs import load_config, prepared, stored
@@ -30,13 +30,26 @@ STATISTICS = 100
 def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
     config = prepared(config)
-    out = config.directory
-    begun = Checkpoints(out / "checkpoints").any or (out / "result.json").exists()
-    start = None if config.start is None or begun else Start(Path(config.start), config.task)
-    task = _task_of_run(config, start)
+    begun = Checkpoints(config.directory / "checkpoints").any or ended_run(config) is not None
+    start = _start_of(config, begun)
+    task = _task_of_run(config, None if begun else start)
     corpus = task.corpus
-    origin = {} if config.start is None else {"start": _origin(config, corpus.vocabulary, start)}
+    origin = {} if config.start is None else {"start": _origin(config, corpus.vocabulary, None if begun else start)}
     return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest(), **origin)
+
+
+def _start_of(config: TextConfig, begun: bool) -> Start | None:
+    """The run that another one starts from. One that has begun needs it no more, but cannot have another one."""
+    if config.start is None or (begun and not Path(config.start).is_dir()):
+        return None
+    start = Start(Path(config.start), config.task)
+    start.check(config.to_json()["model"])
+    if begun and stored(config.directory)["start"]["weights"] != start.digest:
+        raise UsageError(
+            f"--out {config.directory}: there is a run here that started from other weights than those of "
+            f"{config.start} now; --resume {config.directory} to go on with it, or choose another --out"
+        )
+    return start
 
 
 def _origin(config: TextConfig, vocabulary: str, start: Start | None) -> Any:
