@@ -27,17 +27,23 @@ def test_networks_of_one_size_at_rates_by_their_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "errors", "status"),
+    ("claim", "errors", "minutes", "status"),
     [
-        ("144 layers at equal time", (1.5, 1.4, 1.35), "reproduced"),
-        ("144 layers at equal time", (1.5, 1.4, 1.6), "not reproduced"),
-        ("144 layers at equal time", (1.5, 1.4, "did not converge"), "not reproduced"),
-        ("36 layers at equal time", (1.5, 1.4, 1.6), "reproduced"),
-        ("36 layers at equal time", (1.4, 1.4, 1.3), "not reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, 1.35), 44.0, "reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, 1.6), 44.0, "not reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, "did not converge"), 44.0, "not reproduced"),
+        ("36 layers at equal time", (1.5, 1.4, 1.6), 44.0, "reproduced"),
+        ("36 layers at equal time", (1.4, 1.4, 1.3), 44.0, "not reproduced"),
+        ("144 layers at equal time", (1.5, 1.4, 1.35), 60.0, "not decided"),
+        ("36 layers at equal time", (1.5, 1.4, 1.35), 60.0, "reproduced"),
     ],
 )
-def test_verdicts(claim: str, errors: tuple[Any, ...], status: Status) -> None:
-    results = {f"{layers} layers": {"valid_bpc": error} for layers, error in zip((4, 36, 144), errors, strict=True)}
+def test_verdicts(claim: str, errors: tuple[Any, ...], minutes: float, status: Status) -> None:
+    """The deepest network takes ``minutes``, the others forty."""
+    results = {
+        f"{layers} layers": {"valid_bpc": error, "minutes": minutes if layers == 144 else 40.0}
+        for layers, error in zip((4, 36, 144), errors, strict=True)
+    }
     evidence = Evidence({"depths": record("depths", *[results] * 3)})
     assert CLAIMS[claim].verdict(evidence).status == status
 

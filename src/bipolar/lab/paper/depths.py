@@ -24,6 +24,8 @@ from bipolar.lab.training.update import Update
 
 #: The layers; the steps of the small scale that took the same time on one core of an idle machine.
 STEPS = {4: 4700, 36: 3600, 144: 3300}
+#: Times are equal up to this share: the machine is never quite idle.
+UNEVEN = 0.15
 
 
 def runs(scale: Scale) -> dict[str, TextConfig]:
@@ -49,9 +51,9 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     for name, outcome in outcomes.items():
         pace, steps = seconds_of_a_step(outcome.metrics), outcome.result["step"]
         looks = [
-            (row["seconds"] / 60, min(row["valid_bpc"], row.get("averaged_valid_bpc", row["valid_bpc"])))
+            (row["step"] * pace / 60, min(row["valid_bpc"], row.get("averaged_valid_bpc", row["valid_bpc"])))
             for row in outcome.metrics
-            if "valid_bpc" in row
+            if "valid_bpc" in row and pace is not None
         ]
         found[name] = {
             "width": outcome.config["model"]["hidden_size"],
@@ -74,7 +76,7 @@ def draw(seeds: Sequence[Results]) -> Figure:
             minutes, errors = zip(*looks, strict=True) if looks else ((), ())
             label = None if number else f"{name} of {seed[name]['width']} units"
             axes.plot(minutes, errors, marker="o", color=shade(place, len(STEPS)), label=label)
-    axes.set(xlabel="minutes of training", ylabel="validation BPC")
+    axes.set(xlabel="minutes of training, validation not counted", ylabel="validation BPC")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return figure
@@ -84,6 +86,10 @@ def _deeper_is_better(deep: str, shallow: str) -> Callable[[Evidence], Verdict]:
     """A rule: the deeper network ends below the other."""
 
     def decide(e: Evidence) -> Verdict:
+        took = [e.entry("depths", name, "minutes").mean or 0.0 for name in (deep, shallow)]
+        if max(took) > (1 + UNEVEN) * min(took):
+            minutes = f"{took[0]:.0f} and {took[1]:.0f} minutes"
+            return Verdict("not decided", f"the runs of {deep} and {shallow} did not take equal time: {minutes}")
         ours, theirs = (e.entry("depths", name, "valid_bpc") for name in (deep, shallow))
         order = e.compare(ours, theirs, BPC.at(e.scale("depths")))
         reason = f"validation BPC after equal time: {deep} {ours.text()}, {shallow} {theirs.text()}"
@@ -98,7 +104,10 @@ def _claim(deep: int, shallow: int) -> Claim:
         f"At equal parameters and equal time {deep} layers reach a lower error than {shallow}.",
         where=OURS,
         items=("depths",),
-        rule=f"the validation error of {deep} layers is below that of {shallow}; margin: {BPC}",
+        rule=(
+            f"the steps of both took the same time within {UNEVEN:.0%}, and the validation error of {deep} layers is "
+            f"below that of {shallow}; margin: {BPC}"
+        ),
         decide=_deeper_is_better(f"{deep} layers", f"{shallow} layers"),
     )
 

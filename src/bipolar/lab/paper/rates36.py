@@ -251,7 +251,8 @@ ITEM = Training(
     title="Learning rates that 36 layers bear, by activation: validation BPC",
     about=(
         "The fast recipe: Adam, the learning rate rises over the first tenth of the run to its peak and falls to zero; "
-        f"the gradient's norm is clipped at 1. {table1.SECOND_MOMENT}"
+        "the gradient's norm is clipped at 1. At the scale small all compute in bf16-mixed precision. "
+        f"{table1.SECOND_MOMENT}"
     ),
     claims=CLAIMS,
     published={"claim": "deep networks train with bipolar activations where they do not with plain ones"},
