@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bipolar.lab.training.journal import duration
+from bipolar.lab.training.start import lineage
 from tests.helpers.paths import ROOT
 
 PAGES = sorted(path for glob in ("*.md", "docs/**/*.md", "results/*.md", "benchmarks/*.md") for path in ROOT.glob(glob))
@@ -38,6 +40,18 @@ def test_the_readme_quotes_the_recorded_run() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     right = [f"{100 - result[name]:.1f} %" for name in ("views_test_error", "test_error")]
     assert f"{right[0]} of the test images right over several views of each, {right[1]} over one" in readme
+
+
+def test_the_readme_quotes_the_recorded_language_model() -> None:
+    """Its error and its time, all stages together, and the beginning of its sample."""
+    directory = ROOT / "results/ptb-36x256"
+    values, result = (json.loads((directory / f"{name}.json").read_text("utf-8")) for name in ("config", "result"))
+    seconds = result["seconds"] + sum(stage["seconds"] for stage in lineage(values))
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"for {duration(seconds)} on one core: {result['test_bpc']:.3f} bits per character" in readme
+    sample = (directory / "README.md").read_text(encoding="utf-8").split("```text\n")[-1]
+    quoted = next(text for text in re.findall(r"```text (.*?) ```", readme) if text.startswith("the "))
+    assert " ".join(sample.split()).startswith(quoted)
 
 
 def test_every_page_is_within_two_clicks_of_the_readme() -> None:
