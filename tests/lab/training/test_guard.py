@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard, is_slow
-from bipolar.lab.training.text import TextConfig, TextTask, train_text
+from bipolar.lab.training.text import TextConfig, TextModel, TextTask, train_text
+from bipolar.lab.training.text.rival_options import RivalOptions
 from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import metrics, text_config
 
@@ -79,7 +81,7 @@ class TestRescue:
         ("rescues", "step", "reason"),
         [
             (None, 4, "the loss is not finite"),
-            (1, 6, "the loss is more than 10 times that of a uniform guess, after 1 that did"),
+            (1, 6, "the loss is more than 10 times that of a uniform guess, after 1 rescues"),
         ],
     )
     def test_one_too_many_ends_it(
@@ -94,6 +96,45 @@ class TestRescue:
         result = train_text(self.config(corpus, tmp_path / "run", rescues))
         assert (result["status"], result["step"]) == ("did not converge", step)
         assert result["reason"].startswith(reason)
+
+    def test_an_infinite_gradient_counts(self, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        original, calls = TextTask.loss, list[int]()
+
+        def loss(task: TextTask, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            calls.append(index)
+            value, bpc = original(task, index)
+            if len(calls) == 4:
+                value.register_hook(lambda gradient: gradient * math.inf)
+            return value, bpc
+
+        monkeypatch.setattr(TextTask, "loss", loss)
+        result = train_text(self.config(corpus, tmp_path / "run", 1))
+        assert (result["status"], result["rescued"]) == ("finished", 1)
+
+    def test_what_batch_norm_saw_is_forgotten(
+        self, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original, calls = TextTask.loss, list[int]()
+
+        def loss(task: TextTask, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            calls.append(index)
+            if len(calls) == 4 and task.state is not None:
+                task.state = task.state * math.inf
+            return original(task, index)
+
+        monkeypatch.setattr(TextTask, "loss", loss)
+        model = TextModel(1, 16, cell="indrnn", rival=RivalOptions(batch_norm=True))
+        result = train_text(replace(self.config(corpus, tmp_path / "run", 1), model=model))
+        assert (result["status"], result["rescued"]) == ("finished", 1)
+
+    def test_three_in_a_row_are_the_fault_of_the_weights(self) -> None:
+        guard = Guard(5.0, 50, rescues=100)
+        assert [guard.rescue(math.inf) for _ in range(4)] == [True, True, True, False]
+        found = guard.check(4, math.inf)
+        assert found is not None
+        assert found.reason == "the loss is not finite, after 3 rescues"
+        again = Guard(5.0, 50, rescues=100)
+        assert [again.rescue(loss) for loss in (60.0, 60.0, 60.0, 4.0, 60.0)] == [True, True, True, False, True]
 
     def test_a_run_that_goes_on_remembers_them(self) -> None:
         first, second = Guard(5.0, 50, rescues=1), Guard(5.0, 50, rescues=1)

@@ -17,6 +17,7 @@ from bipolar.lab.training.images import ImageConfig, ImageModel, evaluate_images
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.publication import loss_of, publish
 from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
+from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import metrics, text_config
 
 
@@ -134,3 +135,12 @@ def test_what_half_precision_loses() -> None:
     assert loss_of(weights, torch.float16) == 0
     assert loss_of(weights, torch.bfloat16) == 2**-18
     assert loss_of({"a": torch.tensor([1e5])}, torch.float16) > loss_of({"a": torch.tensor([1e5])}, torch.bfloat16)
+
+
+def test_the_card_has_the_rates_that_the_recipe_has_not(corpus: Path, tmp_path: Path) -> None:
+    """Those of the paper's recipe are no defaults of the fast one."""
+    run, out = tmp_path / "run", tmp_path / "published"
+    train_text(text_config(corpus, run, update=Update(recipe="fast"), lr=2e-4, validate_every=4, max_steps=3))
+    card = (publish(run, out, data_dir=corpus.parent) / "README.md").read_text()
+    assert "--lr 0.0002" in card
+    assert "--validate-every 4" in card

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.guard import Guard
 from bipolar.lab.training.publication import publish
-from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
+from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, train_text
+from bipolar.lab.training.text.rival_options import RivalOptions
 from bipolar.lab.training.update import Update
 from tests.helpers.interruptions import KilledError, die, interrupt_at
 from tests.helpers.text_runs import MODEL, metrics, text_config
@@ -98,8 +100,44 @@ def test_another_start_is_another_run(finished: Path, second: Path, corpus: Path
     assert train_text(later(corpus, second, copy))["status"] == "finished"  # the same weights
     weights = load_file(copy / "model/model.safetensors")
     save_file({name: value + 1 for name, value in weights.items()}, copy / "model/model.safetensors")
-    with pytest.raises(UsageError, match="there is a run here that started from other weights"):
+    with pytest.raises(UsageError, match=r"--start .*: the run in .* started from other weights; --resume"):
         train_text(later(corpus, second, copy))
+    shutil.rmtree(copy)
+    with pytest.raises(UsageError, match=r"--start .*: the run in .* started from other weights"):
+        train_text(later(corpus, second, copy))
+    assert train_text(TextConfig(resume=second))["status"] == "finished"
+
+
+def test_a_start_that_became_longer(corpus: Path, tmp_path: Path) -> None:
+    """A resume does not look at it; its card says how it was made."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    train_text(text_config(corpus, first, max_steps=4))
+    train_text(TextConfig(resume=first, max_steps=6))
+    train_text(later(corpus, second, first))
+    train_text(TextConfig(resume=first, max_steps=8))
+    train_text(TextConfig(resume=second, max_steps=8))
+    assert metrics(second)[-1]["step"] == 8
+    card = (publish(second, tmp_path / "published", data_dir=corpus.parent) / "README.md").read_text()
+    assert card.count("At step 4 it was made longer, to 6 steps.") == 1
+    assert card.count("At step 6 it was made longer, to 8 steps.") == 1
+
+
+def test_the_card_of_stages_with_one_name(corpus: Path, tmp_path: Path) -> None:
+    """And with spaces in it, one in half precision and one that was stopped."""
+    one, two, three = (tmp_path / place / "a run" for place in "abc")
+    train_text(text_config(corpus, one, max_steps=9, checkpoint_every=3))
+    (one / "result.json").unlink()
+    train_text(later(corpus, two, one))
+    half = publish(two, tmp_path / "half", half=True, data_dir=corpus.parent)
+    train_text(later(corpus, three, half))
+    train_text(later(corpus, tmp_path / "d" / "a run", three))
+    card = (publish(tmp_path / "d" / "a run", tmp_path / "last", data_dir=corpus.parent) / "README.md").read_text()
+    options = re.findall(r"--(start|out) (?!runs)('[^']*'|\S+)", card)
+    assert [name for kind, name in options if kind == "out"] == ["'a run'", "half", "'a run-3'"]
+    assert [name for kind, name in options if kind == "start"] == ["'a run'", "half", "'a run-3'"]
+    assert card.count("Not to its end, on ") == 1
+    assert card.count("`bipolar export --half` made float16 of its weights.") == 1
+    assert "In 4 stages" not in card  # the first one's length is not known
 
 
 def test_the_card_has_both_stages(finished: Path, second: Path, corpus: Path, tmp_path: Path) -> None:
@@ -124,8 +162,30 @@ def test_what_it_refuses(finished: Path, corpus: Path, tmp_path: Path) -> None:
     elu = dataclasses.replace(MODEL, nonlinearity="elu")
     with pytest.raises(UsageError, match=r"that network has --model.nonlinearity belu, this one elu"):
         train_text(later(corpus, tmp_path / "elu", finished, model=elu))
+    damaged = tmp_path / "damaged"
+    for name, content in (
+        ("result.json", "[1]"),
+        ("config.json", '{"task": "text", "config": {}}'),
+        ("config.json", '{"task": "text", "config": {"model": {}}}'),
+    ):
+        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.copytree(finished, damaged)
+        (damaged / name).write_text(content)
+        if name == "config.json":
+            with pytest.raises(UsageError, match=r"--start .*: its config.json is not as it was written"):
+                train_text(later(corpus, tmp_path / "none", damaged))
+        else:  # a run that has not ended
+            assert train_text(later(corpus, tmp_path / "whole", damaged))["status"] == "finished"
     diverged = tmp_path / "diverged"
     train_text(text_config(corpus, diverged, lr=100.0, max_steps=400, patience=300))
     with pytest.raises(UsageError, match=r"--start .*: this run did not converge; start from another"):
         train_text(later(corpus, tmp_path / "after", diverged))
     assert not (tmp_path / "after").exists()
+
+
+def test_options_of_rivals_that_the_weights_fit(corpus: Path, tmp_path: Path) -> None:
+    model = TextModel(1, 16, cell="transformer")
+    train_text(text_config(corpus, tmp_path / "run", model=model, max_steps=3))
+    other = dataclasses.replace(model, rival=RivalOptions(heads=2))
+    with pytest.raises(UsageError, match=r"that network has --model.heads None, this one 2"):
+        train_text(later(corpus, tmp_path / "other", tmp_path / "run", model=other))

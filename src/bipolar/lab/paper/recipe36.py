@@ -183,8 +183,7 @@ CLAIMS = [
         where=OURS,
         items=("recipe36",),
         rule=(
-            f"the rate of {BEST_MUON:g} is not behind half and twice of it, nor is it at twice the width; margin: "
-            f"{BPC}"
+            f"the rate of {BEST_MUON:g} is not behind half and twice of it, nor is it at twice the width; margin: {BPC}"
         ),
         decide=_carries_over(
             {_muon(BEST_MUON): [_muon(rate) for rate in MUON if rate != BEST_MUON]},

@@ -1,6 +1,8 @@
 """The card of a published run: what it is, its numbers, how it was made, and what it writes."""
 
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def card_of(directory: Path) -> str:
     result = read_json(directory / "result.json")
     exported = result.pop("exported")
     parameters = sum(p.numel() for p in model.parameters())
-    place = directory.name if directory.is_absolute() else directory.as_posix()
+    place = shlex.quote(directory.name if directory.is_absolute() else directory.as_posix())
     size = sum(path.stat().st_size for path in (directory / OF_RUN).iterdir()) / 1e6
     parts = [
         f"# {config.name}",
@@ -44,7 +46,7 @@ def card_of(directory: Path) -> str:
         *_recipe(values | {"step": result["step"], "seconds": result["seconds"]}, kind),
         "`config.json` has all settings, `metrics.jsonl` the course of the run.",
         "## Use",
-        _block(f'import bipolar\n\nmodel = bipolar.load("{place}")', "python"),
+        _block(f'import bipolar\n\nmodel = bipolar.load("{shlex.split(place)[0]}")', "python"),
     ]
     if isinstance(model, Writer):
         parts += ["## Sample", f"`{_command(place, model)}`:", _block(_sample(model))]
@@ -65,23 +67,46 @@ def _table(columns: dict[str, dict[str, str]]) -> str:
 def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
     """The command of a run, and before it those of the runs that it goes back to, each with its length."""
     stages = [*lineage(values), values]
-    directories = [stage["config"]["start"] for stage in stages[1:]]
+    directories = _apart([stage["config"]["start"] for stage in stages[1:]])
     parts = []
-    for stage, out in zip(stages, [*directories, None], strict=True):
-        length = f"{stage['step']:,} steps in {duration(stage['seconds'])}, " if "step" in stage else ""
-        made = f"{length}on {stage['machine']}; commit {stage['commit']}."
-        parts += [_block(_training(kind.from_json(stage["config"]), out), "sh"), made]
+    for stage, start, out in zip(stages, [None, *directories], [*directories, None], strict=True):
+        config = kind.from_json(stage["config"])
+        if start is not None:
+            config = kind.from_json(stage["config"] | {"start": start})
+        parts += [_block(_training(config, out), "sh"), _made(stage)]
     if len(stages) > 1 and all("step" in stage and "seconds" in stage for stage in stages):
         steps, seconds = (sum(stage[name] for stage in stages) for name in ("step", "seconds"))
         parts.append(f"In {len(stages)} stages {steps:,} steps, {duration(seconds)}; each starts from the one before.")
     return parts
 
 
+def _apart(names: list[str]) -> list[str]:
+    """Names of directories, told apart by a number where they are the same."""
+    return [name if name not in names[:i] else f"{name}-{i + 1}" for i, name in enumerate(names)]
+
+
+def _made(stage: dict[str, Any]) -> str:
+    """The length and the place of a run, and what its command does not say."""
+    length = f"{stage['step']:,} steps in {duration(stage['seconds'])}, " if "step" in stage else "Not to its end, "
+    sentences = [f"{length}on {stage['machine']}; commit {stage['commit']}."]
+    sentences += [
+        f"At step {more['step']:,} it was made longer, to {more['total']:,} steps."
+        for more in stage.get("extended", [])
+    ]
+    weights = stage.get("exported", {}).get("weights", "float32")
+    sentences += [] if weights == "float32" else [f"`bipolar export --half` made {weights} of its weights."]
+    return " ".join(sentences)
+
+
 def _training(config: RunConfig, out: str | None) -> str:
     """The command that trains by a configuration, into a directory if another run starts from there."""
-    data = [f"--data {config.data}"] if config.data != type(config)().data else []
-    flags = _flags(config.to_json(), type(config)(data=config.data).to_json())
-    flags += [] if out is None else [f"--out {out}"]
+    data = [f"--data {shlex.quote(config.data)}"] if config.data != type(config)().data else []
+    given = config.to_json()
+    of_recipe = [name for name in ("lr", "validate_every", "halve_from") if name in given]
+    unset: dict[str, Any] = dict.fromkeys(of_recipe)
+    by_recipe = replace(config, **unset).to_json()  # their defaults depend on it
+    usual = type(config)(data=config.data).to_json() | {name: by_recipe[name] for name in of_recipe}
+    flags = _flags(given, usual) + ([] if out is None else [f"--out {shlex.quote(out)}"])
     return " \\\n    ".join([f"bipolar train {config.task}", *data, *flags])
 
 
@@ -101,7 +126,7 @@ def _flag(name: str, value: Any) -> str:
     if isinstance(value, bool):
         group, _, last = name.rpartition(".")
         return f"--{name}" if value else f"--{group}{'.' if group else ''}no-{last}"
-    return f"--{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+    return f"--{name} {' '.join(map(str, value)) if isinstance(value, list) else shlex.quote(str(value))}"
 
 
 def _block(text: str, language: str = "text") -> str:

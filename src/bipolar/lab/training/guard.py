@@ -4,7 +4,10 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: The first word of the reason of a run that has not diverged, and has learned nothing either.
 SLOW = "slow: "
@@ -30,23 +33,26 @@ class Guard:
     Args:
         uniform: the loss of a uniform guess
         patience: the steps after which a run has to be better than a uniform guess
-        rescues: the exploded losses after which a run may go on
+        rescues: the exploded losses after which a run may go on; one that follows on several others ends it all the
+            same, because the weights are at fault then, and not the state
     """
 
-    FACTOR, BURST, MARGIN, WINDOW = 10.0, 2.0, 0.01, 100
+    FACTOR, BURST, MARGIN, WINDOW, IN_A_ROW = 10.0, 2.0, 0.01, 100, 3
 
     def __init__(self, uniform: float, patience: int, rescues: int = 0) -> None:
         self.uniform, self.patience, self.rescues = uniform, patience, rescues
-        self.rescued = 0
+        self.rescued = self.in_a_row = 0
         self.highest = 0.0
         self.recent: deque[float] = deque(maxlen=min(self.WINDOW, math.ceil(patience / 4)))
 
     def rescue(self, loss: float) -> bool:
         """Whether a loss has exploded and the run goes on all the same, without its step; such rescues are counted."""
-        if self._explosion(loss) is None or self.rescued == self.rescues:
-            return False
-        self.rescued += 1
-        return True
+        if self._explosion(loss) is None:
+            self.in_a_row = 0
+        elif self.rescued < self.rescues and self.in_a_row < self.IN_A_ROW:
+            self.rescued, self.in_a_row = self.rescued + 1, self.in_a_row + 1
+            return True
+        return False
 
     def check(self, step: int, loss: float) -> Divergence | None:
         """Judges the loss of a step; ``step`` counts from 1."""
@@ -54,7 +60,7 @@ class Guard:
         self.highest = max(self.highest, loss)
         exploded = self._explosion(loss)
         if exploded is not None:
-            after = f", after {self.rescued} that did" if self.rescued else ""
+            after = f", after {self.rescued} rescues" if self.rescued else ""
             return Divergence(step, f"{exploded}{after}")
         if step >= self.patience and sum(self.recent) / len(self.recent) >= (1 - self.MARGIN) * self.uniform:
             reason = f"the loss is no better than a uniform guess after {step} steps"
@@ -78,12 +84,20 @@ class Guard:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"recent": list(self.recent), "highest": self.highest, "rescued": self.rescued}
+        return {"recent": list(self.recent), "highest": self.highest, "rescued": [self.rescued, self.in_a_row]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.recent.extend(state["recent"])
         self.highest = state.get("highest", max(self.recent, default=0.0))  # older checkpoints lack it
-        self.rescued = state.get("rescued", 0)
+        self.rescued, self.in_a_row = state.get("rescued", (0, 0))
+
+
+def finite_gradients(model: "nn.Module") -> bool:
+    """Whether no gradient is infinite or not a number, which a sum of its values shows."""
+    import torch
+
+    sums = [p.grad.sum() for p in model.parameters() if p.grad is not None]
+    return not sums or bool(torch.stack(sums).isfinite().all())
 
 
 def is_slow(reason: str) -> bool:

@@ -1,6 +1,7 @@
 """The training loop, one for all tasks."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from bipolar.lab.provenance import provenance
 from bipolar.lab.training.checkpoints import Checkpoints, weights_of
 from bipolar.lab.training.config import RunConfig, described
 from bipolar.lab.training.exported import export
-from bipolar.lab.training.guard import Divergence, Guard
+from bipolar.lab.training.guard import Divergence, Guard, finite_gradients
 from bipolar.lab.training.journal import Journal, duration
 from bipolar.lab.training.processes import agreed, restore_rng, rng_states
 from bipolar.lab.training.runs import length_of, stored
@@ -155,15 +156,20 @@ class _Loop:
 
     def _step(self, stop_requested: Callable[[], bool]) -> bool:
         """One step, the end of its epoch, and a checkpoint if one is due; returns whether any process is to stop."""
+        buffers = [buffer.clone() for buffer in self.task.model.buffers()] if self.guard.rescues else []
         loss, value = self.task.loss(self.index)
         self.fabric.backward(loss)
+        if self.guard.rescues and not finite_gradients(self.task.model):
+            value = torch.full_like(value, math.inf)
         number, stopping, saving = agreed(self.fabric, value, stop_requested(), self._checkpoint_is_due())
         rescued = self.guard.rescue(number)
-        if self.task.schedule is not None:
-            self.task.schedule.before(self.step, self.total)
         if rescued:
             self.task.forget()
+            for buffer, before in zip(self.task.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
         else:
+            if self.task.schedule is not None:
+                self.task.schedule.before(self.step, self.total)
             self.task.optimizer.step()
         self.task.optimizer.zero_grad()
         if self.task.average is not None:

@@ -85,7 +85,7 @@ def _resumed(given: Config, run: Path) -> Config:
     config = dataclasses.replace(config, machine=dataclasses.replace(config.machine, **moved))
     if given.max_steps is None and given.max_epochs is None:
         return config
-    ended = _result_of(run)
+    ended = result_of(run)
     if "exported" in ended:
         raise UsageError(f"{run}: an exported run, without a checkpoint to go on from; start another")
     if ended.get("status") == "did not converge":
@@ -95,7 +95,7 @@ def _resumed(given: Config, run: Path) -> Config:
     return dataclasses.replace(config, max_steps=given.max_steps, max_epochs=epochs)
 
 
-def _result_of(run: Path) -> dict[str, Any]:
+def result_of(run: Path) -> dict[str, Any]:
     """The ``result.json`` of a run; empty if it has not ended, or the file is damaged."""
     try:
         result = read_json(run / "result.json")

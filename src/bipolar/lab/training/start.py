@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bipolar._tools.files import read_json
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.runs import stored
+from bipolar.lab.training.runs import result_of, stored
 from bipolar.lab.training.trained import trained_weights
 
 #: The facts about a run that one which starts from it keeps.
-KEPT = ("config", "vocabulary", "commit", "machine", "versions", "start")
-#: Settings of a model that its weights fit alone, though weights of others have the same shapes.
+KEPT = ("config", "vocabulary", "commit", "machine", "versions", "start", "extended")
+#: Settings of a model that its weights fit alone, though weights of others have the same shapes; also of rivals.
 OF_WEIGHTS = ("cell", "nonlinearity", "skip_every", "skip_scale", "pattern")
+OF_RIVALS = ("heads", "context", "skip")
 
 
 class Start:
@@ -29,10 +29,11 @@ class Start:
     def __init__(self, run: Path, task: str) -> None:
         self.run = run
         try:
-            self.values = stored(run)
-            self.result: dict[str, Any] = read_json(run / "result.json") if (run / "result.json").exists() else {}
+            self.values, self.result = stored(run), result_of(run)
             if self.values["task"] != task:
                 raise UsageError(f"{run}: a run of {self.values['task']}, not of {task}")
+            if not isinstance(self.values["config"].get("model"), dict) or "vocabulary" not in self.values:
+                raise UsageError(f"{run}: its config.json is not as it was written")
             if self.result.get("status", "finished") != "finished":
                 raise UsageError(f"{run}: this run did not converge; start from another")
             self.weights: dict[str, Tensor] = trained_weights(run)
@@ -43,8 +44,8 @@ class Start:
     def origin(self) -> dict[str, Any]:
         """The start as ``config.json`` keeps it: the run's settings, its length so far, and those it started from."""
         facts = {name: self.values[name] for name in KEPT if name in self.values}
-        facts |= {name: self.result[name] for name in ("step", "seconds") if name in self.result}
-        return facts | {"directory": str(self.run.absolute()), "weights": self.digest}
+        facts |= {name: self.result[name] for name in ("step", "seconds", "exported") if name in self.result}
+        return facts | {"directory": str(self.run.resolve()), "weights": self.digest}
 
     @property
     def digest(self) -> str:
@@ -57,10 +58,13 @@ class Start:
     def check(self, model: Mapping[str, Any]) -> None:
         """Refuses settings of a model by which the weights would be those of another function."""
         before = self.values["config"]["model"]
-        for name in OF_WEIGHTS:
-            if name in before and before[name] != model[name]:
+        rivals = [values.get("rival", {}) for values in (before, model)]
+        found = [(name, before.get(name, model[name]), model[name]) for name in OF_WEIGHTS]
+        found += [(name, *(rival.get(name) for rival in rivals)) for name in OF_RIVALS]
+        for name, theirs, ours in found:
+            if theirs != ours:
                 flag = f"--model.{name.replace('_', '-')}"
-                raise UsageError(f"--start {self.run}: that network has {flag} {before[name]}, this one {model[name]}")
+                raise UsageError(f"--start {self.run}: that network has {flag} {theirs}, this one {ours}")
 
     def load_into(self, model: nn.Module) -> None:
         """Gives a model the weights."""

@@ -263,15 +263,14 @@ class TextConfig(RunConfig):
         self.check_model(lambda: self.build("abc"))
 
     def to_json(self) -> dict[str, Any]:
-        values, recipe = super().to_json(), dataclasses.asdict(self.recipe)
+        plain = self if self.start is None else dataclasses.replace(self, start=Path(self.start).resolve().name)
+        values, recipe = super(TextConfig, plain).to_json(), dataclasses.asdict(self.recipe)
         values["model"] |= recipe.pop("rates")
         values["model"]["rival"] = self.model.rival.given
         if not values["model"]["rival"]:  # runs of earlier versions, which are found by their settings, had none
             del values["model"]["rival"]
         if self.start is None:  # likewise
             del values["start"]
-        else:
-            values["start"] = Path(self.start).resolve().name
         return values | recipe
 
 

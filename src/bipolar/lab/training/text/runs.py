@@ -29,33 +29,43 @@ STATISTICS = 100
 
 def train_text(config: TextConfig, *, show: bool = True) -> dict[str, Any]:
     """Trains by a configuration, from the beginning or from the last checkpoint; returns ``result.json``."""
-    config = prepared(config)
+    resumed, config = config.resume is not None, prepared(config)
     begun = Checkpoints(config.directory / "checkpoints").any or ended_run(config) is not None
-    start = _start_of(config, begun)
-    task = _task_of_run(config, None if begun else start)
+    if config.start is not None and begun and not resumed:
+        _check_start_of_begun(config)
+    start = None if config.start is None or begun else Start(Path(config.start), config.task)
+    if start is not None:
+        start.check(config.to_json()["model"])
+    task = _task_of_run(config, start)
     corpus = task.corpus
-    origin = {} if config.start is None else {"start": _origin(config, corpus.vocabulary, None if begun else start)}
+    origin = {} if config.start is None else {"start": _origin(config, corpus.vocabulary, start)}
     return train(config, task, show=show, vocabulary=corpus.vocabulary, text=corpus.digest(), **origin)
 
 
-def _start_of(config: TextConfig, begun: bool) -> Start | None:
-    """The run that another one starts from. One that has begun needs it no more, but cannot have another one."""
-    if config.start is None or (begun and not Path(config.start).is_dir()):
-        return None
-    start = Start(Path(config.start), config.task)
-    start.check(config.to_json()["model"])
-    if begun and stored(config.directory)["start"]["weights"] != start.digest:
+def _check_start_of_begun(config: TextConfig) -> None:
+    """A run that has begun needs its start no more, but goes on with the same one alone."""
+    place, known = Path(str(config.start)).resolve(), _stored_origin(config)
+    same = place == Path(known.get("directory", ""))
+    if place.is_dir():
+        same = Start(place, config.task).digest == known.get("weights")
+    if not same:
         raise UsageError(
-            f"--out {config.directory}: there is a run here that started from other weights than those of "
-            f"{config.start} now; --resume {config.directory} to go on with it, or choose another --out"
+            f"--start {config.start}: the run in {config.directory} started from other weights; --resume "
+            f"{config.directory} to go on with it, or choose another --out"
         )
-    return start
+
+
+def _stored_origin(config: TextConfig) -> dict[str, Any]:
+    origin = stored(config.directory).get("start")
+    if not isinstance(origin, dict):
+        raise UsageError(f"{config.directory}: its config.json has lost the run that it started from")
+    return origin
 
 
 def _origin(config: TextConfig, vocabulary: str, start: Start | None) -> Any:
     """The run that another one starts from, which has to have the same symbols, or as a run that has begun knows it."""
     if start is None:
-        return stored(config.directory)["start"]
+        return _stored_origin(config)
     before = start.values["vocabulary"]
     if before != vocabulary:
         raise UsageError(
