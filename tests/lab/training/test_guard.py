@@ -56,7 +56,8 @@ class TestRescue:
             state = torch.zeros(()) if task.state is None else task.state.abs().sum()
             seen.append([*(p.detach().clone() for p in task.model.parameters()), state])
             factor = {3: math.inf, 5: 1e4}.get(len(seen) - 1, 1.0)
-            return tuple(value * factor for value in original(task, index))  # type: ignore[return-value]
+            loss, bpc = original(task, index)
+            return loss * factor, bpc * factor
 
         monkeypatch.setattr(TextTask, "loss", loss)
         return seen

@@ -46,7 +46,7 @@ class Update:
     so far, 1 for all of them. Of text the better of the two counts, of images the average. Default: none."""
     rescues: IntFlag = None
     """Go on after so many exploded losses: such a step is not taken, and the state of a text begins at zeros again.
-    Default: none, the first one ends the run."""
+    After three in a row the next one ends the run. Default: none, the first one does."""
 
     @property
     def fast(self) -> bool:
