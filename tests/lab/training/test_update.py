@@ -86,6 +86,35 @@ class TestText:
         task.setup(machine.fabric())
         assert task.optimizer.param_groups[0]["ns_dtype"] is iterates_in
 
+    @pytest.mark.parametrize("optimizer", ["adam", "muon", "sgd"])
+    def test_weight_decay_shrinks_the_weights(self, corpus: Path, tmp_path: Path, optimizer: Any) -> None:
+        config = text_config(corpus, tmp_path, update=replace(FAST, optimizer=optimizer), lr=0.1, weight_decay=0.5)
+        task = text_task(config)
+        task.setup(config.machine.fabric())
+        weight = next(p for p in task.model.parameters() if p.ndim == 2 and p.requires_grad)
+        weight.grad, before = torch.zeros_like(weight), weight.detach().clone()
+        task.optimizer.step()
+        torch.testing.assert_close(weight.detach(), before * (1 - 0.1 * 0.5))
+
+    def test_runs_without_weight_decay_are_found_as_before(self, corpus: Path, tmp_path: Path) -> None:
+        config = text_config(corpus, tmp_path, update=FAST)
+        assert "weight_decay" not in config.to_json()
+        assert replace(config, weight_decay=0.1).to_json()["weight_decay"] == 0.1
+
+    @pytest.mark.parametrize(
+        ("update", "decay", "message"),
+        [
+            (Update(), 0.1, "--weight-decay 0.1: the paper's recipe has no such setting; add --recipe fast"),
+            (FAST, -1.0, "--weight-decay -1.0: expected 0 or more"),
+            (FAST, math.nan, "--weight-decay nan: expected 0 or more"),
+            (replace(FAST, optimizer="path_sgd"), 0.1, "--weight-decay 0.1: path-SGD has no such setting"),
+        ],
+    )
+    def test_bad_weight_decay(self, update: Update, decay: float, message: str) -> None:
+        model = TextModel(1, 8, cell="relu")
+        with pytest.raises(UsageError, match=message):
+            TextConfig(model=model, update=update, weight_decay=decay).check()
+
     def test_killed_and_resumed(self, corpus: Path, tmp_path: Path) -> None:
         config = text_config(corpus, tmp_path / "whole", update=replace(FAST, optimizer="muon"), lr=0.02, max_steps=30)
         train_text(config, show=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 from bipolar._tools.choices import Balance, CellName, Pattern, RivalName, Statistic
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.config import DEEPEST, RunConfig
+from bipolar.lab.training.config import DEEPEST, LARGEST, RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag, TextFlag
 from bipolar.lab.training.text.rival_options import RivalFlags, RivalOptions
 
@@ -197,6 +197,9 @@ class TextConfig(RunConfig):
     lr: FloatFlag = None
     """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, 0.02
     for Muon, or 1 for path-SGD."""
+    weight_decay: FloatFlag = None
+    """Shrink the weights in every step by this share of the learning rate; of the fast recipe. Over many epochs of a
+    small text it keeps them from growing without end. Default: 0."""
     validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
@@ -253,6 +256,7 @@ class TextConfig(RunConfig):
         for name in ("window", "validate_every", "halve_from", "look_every", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
+        self._check_weight_decay()
         if self.update.optimizer == "path_sgd" and self.model.cell not in RECTIFIED:
             raise UsageError(
                 f"--optimizer path_sgd: the cell {self.model.cell!r} does not consist of ReLUs; --model.cell takes "
@@ -262,6 +266,17 @@ class TextConfig(RunConfig):
             raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))
 
+    def _check_weight_decay(self) -> None:
+        if self.weight_decay is None:
+            return
+        given = f"--weight-decay {self.weight_decay}"
+        if not self.update.fast:
+            raise UsageError(f"{given}: the paper's recipe has no such setting; add --recipe fast, or leave it out")
+        if self.update.optimizer == "path_sgd":
+            raise UsageError(f"{given}: path-SGD has no such setting; leave it out, or take --optimizer adam or muon")
+        if not 0 <= self.weight_decay < LARGEST:
+            raise UsageError(f"{given}: expected 0 or more, below {LARGEST:g}")
+
     def to_json(self) -> dict[str, Any]:
         plain = self if self.start is None else dataclasses.replace(self, start=Path(self.start).resolve().name)
         values, recipe = super(TextConfig, plain).to_json(), dataclasses.asdict(self.recipe)
@@ -269,8 +284,9 @@ class TextConfig(RunConfig):
         values["model"]["rival"] = self.model.rival.given
         if not values["model"]["rival"]:  # runs of earlier versions, which are found by their settings, had none
             del values["model"]["rival"]
-        if self.start is None:  # likewise
-            del values["start"]
+        for name in ("start", "weight_decay"):
+            if values[name] is None:  # likewise
+                del values[name]
         return values | recipe
 
 

@@ -69,7 +69,11 @@ class TextTask(Task):
             optimizer = path_sgd(cast(RivalRNN, model), c.window, self.recipe.lr)
         elif c.update.fast:
             optimizer = c.update.make(
-                c.update.optimizer or "adam", model, self.recipe.lr, precision=c.machine.precision
+                c.update.optimizer or "adam",
+                model,
+                self.recipe.lr,
+                weight_decay=c.weight_decay or 0.0,
+                precision=c.machine.precision,
             )
         else:
             optimizer = torch.optim.Adam(model.parameters(), lr=self.recipe.lr)
