@@ -86,7 +86,7 @@ class TestText:
         task.setup(machine.fabric())
         assert task.optimizer.param_groups[0]["ns_dtype"] is iterates_in
 
-    @pytest.mark.parametrize("optimizer", ["adam", "muon", "sgd"])
+    @pytest.mark.parametrize("optimizer", ["adam", "muon"])
     def test_weight_decay_shrinks_the_weights(self, corpus: Path, tmp_path: Path, optimizer: Any) -> None:
         config = text_config(corpus, tmp_path, update=replace(FAST, optimizer=optimizer), lr=0.1, weight_decay=0.5)
         task = text_task(config)

@@ -97,7 +97,7 @@ class Contest:
                 base = TextConfig("python-docs", network.at(QUICK_PARAMS), max_steps=4, batch_size=8, window=10)
                 base = replace(base, look_every=2, log_every=2, max_valid_windows=1)
             elif scale == "small":
-                base = TextConfig(self.small, network.at(PARAMS), max_steps=350)
+                base = TextConfig(self.small, network.at(PARAMS), max_steps=250)
                 base = replace(base, look_every=50, max_valid_windows=15, patience=200)
             else:
                 base = replace(self.paper, model=network.model, look_every=500, max_valid_windows=60)

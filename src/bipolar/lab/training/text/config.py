@@ -198,8 +198,8 @@ class TextConfig(RunConfig):
     """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, 0.02
     for Muon, or 1 for path-SGD."""
     weight_decay: FloatFlag = None
-    """Shrink the weights in every step by this share of the learning rate; of the fast recipe. Over many epochs of a
-    small text it keeps them from growing without end. Default: 0."""
+    """The fast recipe's weight decay: Adam and Muon shrink the weights in every step by the learning rate times this.
+    Over many epochs it keeps them from growing without end. Default: 0."""
     validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
