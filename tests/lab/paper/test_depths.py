@@ -1,12 +1,11 @@
-"""Depth at equal time: one size, the run of Table 2 among them, and verdicts either way."""
+"""Depth at equal time: one size, rates by the width, and verdicts either way."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bipolar.lab.paper import depths, table2
-from bipolar.lab.reproduce.trials import trial_of
+from bipolar.lab.paper import depths
 from bipolar.lab.reproduce.verdicts import Evidence, Status
 from bipolar.models import CharRNN
 from tests.helpers.items import reproduce
@@ -22,8 +21,6 @@ def test_networks_of_one_size_at_rates_by_their_width() -> None:
         assert config.lr is not None
         assert config.lr * width == pytest.approx(0.256)
         assert CharRNN.width_for(4.75e6, config.model.num_layers, 50) == pytest.approx(width, rel=0.01)
-    shared = trial_of(table2.FIRST, Path())
-    assert trial_of(runs["36 layers"], Path()).directory == shared.directory
 
 
 @pytest.mark.parametrize(
