@@ -61,6 +61,25 @@ class TestText:
         assert replace(fast, lr=1e-3).recipe.lr == 1e-3
         assert replace(fast, update=replace(FAST, optimizer="muon")).recipe.lr == 0.02
 
+    @pytest.mark.parametrize(
+        ("settings", "rates"),
+        [
+            ({"max_steps": 1500}, (0.0, 0.0, 0.0)),
+            ({"max_steps": 3600}, (0.01, 0.01, 0.0)),
+            ({"max_steps": 3600, "train_share": 0.5}, (0.025, 0.025, 0.0)),
+            ({"max_steps": 3600, "max_epochs": 1}, (0.0, 0.0, 0.0)),
+            ({"max_steps": 3600, "data": "text8"}, (0.0, 0.0, 0.0)),
+            ({"max_steps": 3600, "data": "my.txt"}, (0.0, 0.0, 0.0)),
+            ({"max_epochs": 3, "data": "my.txt"}, (0.01, 0.01, 0.0)),
+            ({"max_epochs": 3, "model": TextModel(cell="lstm")}, (0.0, 0.0, 0.0)),
+            ({"max_epochs": 3, "model": TextModel(dropout=0.3)}, (0.3, 0.01, 0.0)),
+            ({}, (0.05, 0.025, 0.025)),
+        ],
+    )
+    def test_dropout_by_the_length_of_training(self, settings: Any, rates: tuple[float, ...]) -> None:
+        found = TextConfig(update=FAST, **settings).recipe.rates
+        assert (found.dropout, found.recurrent_dropout, found.block_dropout) == rates
+
     @pytest.mark.parametrize("optimizer", ["adam", "muon", "sgd"])
     def test_rates_clipping_and_an_end(self, corpus: Path, tmp_path: Path, optimizer: Any) -> None:
         update = Update(recipe="fast", optimizer=optimizer, clip=0.01, adam_lr=1e-3, warm_up=0.5)

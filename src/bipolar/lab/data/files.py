@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from bipolar._tools.files import digest, replacing
+from bipolar.lab.data.places import DEFAULT_SPLIT
 from bipolar.lab.errors import UsageError
 
 
@@ -53,6 +54,8 @@ TEXT8_START = RemoteFile(
     "text8/text8-74M", TEXT8[0].url, "sha256:56994afbff37bd7c3de0c9d1e39231ba8ac50e42192849faef419f1e5c7dda06"
 )
 TEXT8_START_SIZE = 74_081_952
+#: Training characters of the texts, which need not be present for an estimate.
+CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": round(DEFAULT_SPLIT[0] * TEXT8_START_SIZE)}
 
 _CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 #: five files to train on, then the one to test on

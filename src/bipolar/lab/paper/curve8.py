@@ -10,8 +10,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bipolar.lab.data.files import CHARACTERS
 from bipolar.lab.paper import table2, table4
-from bipolar.lab.reproduce import cost
 from bipolar.lab.reproduce.comparisons import Margin
 from bipolar.lab.reproduce.item import Training
 from bipolar.lab.reproduce.outcomes import DNC, Outcome, Results
@@ -53,7 +53,7 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return {
         name: {
             "characters": outcome.config["max_steps"] * outcome.config["batch_size"] * outcome.config["window"] / 1e6,
-            "epoch": cost.CHARACTERS.get(outcome.config["data"], 0) / 1e6,
+            "epoch": CHARACTERS.get(outcome.config["data"], 0) / 1e6,
             "valid_bpc": outcome.result["best_valid_bpc"] if outcome.converged else DNC,
             "test_bpc": outcome.result["test_bpc"] if outcome.converged else DNC,
             "seconds": outcome.result.get("seconds"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bipolar.lab.data import data_directory
-from bipolar.lab.data.files import TEXT8_START_SIZE
+from bipolar.lab.data.files import CHARACTERS
 from bipolar.lab.data.places import DEFAULT_SPLIT, TEXTS
 from bipolar.lab.data.text import python_docs
 from bipolar.lab.training.config import RunConfig
@@ -17,8 +17,7 @@ from bipolar.lab.training.images import ImageConfig, ImageModel
 from bipolar.lab.training.text import TextConfig, TextModel
 from bipolar.lab.training.text.config import VOCABULARY, DropoutRates
 
-#: Sizes of data sets, which need not be present for an estimate: training characters; training images and their side.
-CHARACTERS = {"ptb": 5_101_618, "text8": 90_000_000, "text8-74M": round(DEFAULT_SPLIT[0] * TEXT8_START_SIZE)}
+#: Training images of data sets, which need not be present for an estimate, and their side.
 IMAGES = {"cifar10": (50_000, 32), "digits": (1_438, 8)}
 #: The arithmetic of the forward and the backward pass, relative to the forward pass.
 PASSES = 3
