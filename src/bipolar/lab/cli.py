@@ -310,6 +310,7 @@ def export(
     directory: Annotated[Path, tyro.conf.Positional],
     *,
     half: bool = False,
+    one_stream: bool = False,
     data_dir: PathFlag = None,
 ) -> None:
     """Write what a run has found into a directory to keep or to share: configuration, metrics, result, weights, and a
@@ -319,6 +320,8 @@ def export(
         run: The directory of the run.
         directory: The directory to write.
         half: Write the weights in half precision.
+        one_stream: Evaluate a text model on the whole of each part in one stream, too, as the field does. This takes
+            minutes.
         data_dir: Where the data is, on which the written weights are evaluated. Default: where it was, else the
             environment variable BIPOLAR_DATA, else ./data.
     """
@@ -326,7 +329,7 @@ def export(
 
     from bipolar.lab.training.publication import publish
 
-    print(publish(run, directory, half=half, data_dir=data_dir))
+    print(publish(run, directory, half=half, one_stream=one_stream, data_dir=data_dir))
 
 
 @app.command

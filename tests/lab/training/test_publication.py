@@ -13,10 +13,11 @@ import bipolar
 from bipolar.lab import cli
 from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.card import training_command
 from bipolar.lab.training.images import ImageConfig, ImageModel, evaluate_images, train_images
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.publication import loss_of, publish
-from bipolar.lab.training.text import TextConfig, evaluate_text, load_model, train_text
+from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, train_text
 from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import metrics, text_config
 
@@ -85,6 +86,16 @@ def test_the_card_has_the_command_that_trains_the_model(
     assert found == kept
 
 
+def test_in_one_stream(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    main(["export", str(finished), str(tmp_path / "kept"), "--one-stream"])
+    exported = json.loads((tmp_path / "kept/result.json").read_text())["exported"]
+    for split in ("valid", "test"):
+        expected = evaluate_text(finished, split, corpus.parent, batch_size=1)[f"{split}_bpc"]
+        assert exported["one_stream"][f"{split}_bpc"] == pytest.approx(expected, rel=1e-6)
+    test = f"{exported['test_bpc']:.4f} | {exported['one_stream']['test_bpc']:.4f} |"
+    assert test in (tmp_path / "kept/README.md").read_text()
+
+
 def test_it_cannot_go_on(half: Path, corpus: Path, tmp_path: Path) -> None:
     ended = train_text(TextConfig(resume=half, data_dir=corpus.parent), show=False)
     assert ended == json.loads((half / "result.json").read_text())
@@ -110,6 +121,8 @@ def test_images_in_single_precision(tmp_path: Path) -> None:
         other = bipolar.load(tmp_path / name).state_dict()
         assert all(torch.equal(v, other[n]) for n, v in bipolar.load(tmp_path / "run").state_dict().items())
     assert "--model.depth 10" in (tmp_path / "kept/README.md").read_text()
+    with pytest.raises(UsageError, match=r"--one-stream: .*run is not of text"):
+        publish(tmp_path / "run", tmp_path / "streams", one_stream=True)
     with pytest.raises(UsageError, match="the run itself"):
         publish(tmp_path / "run", tmp_path / "run")
     train_images(replace(config, seed=2, out=tmp_path / "other"), show=False)
@@ -144,3 +157,10 @@ def test_the_card_has_the_rates_that_the_recipe_has_not(corpus: Path, tmp_path: 
     card = (publish(run, out, data_dir=corpus.parent) / "README.md").read_text()
     assert "--lr 0.0002" in card
     assert "--validate-every 4" in card
+
+
+def test_the_card_has_dropout_that_the_length_does_not_bring() -> None:
+    config = TextConfig(model=TextModel(dropout=0.0), update=Update(recipe="fast"), max_epochs=3)
+    flags = training_command(config).split()
+    assert flags[flags.index("--model.dropout") + 1] == "0.0"
+    assert "--model.recurrent-dropout" not in flags

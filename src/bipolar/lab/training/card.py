@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bipolar.lab.training.journal import duration
 from bipolar.lab.training.runs import load_config, stored
 from bipolar.lab.training.start import lineage
 from bipolar.lab.training.text import TextConfig
+from bipolar.lab.training.text.config import DropoutRates
 from bipolar.models._load import OF_RUN, load
 from bipolar.models._writer import Writer
 
@@ -33,13 +34,16 @@ def card_of(directory: Path) -> str:
     exported = result.pop("exported")
     parameters = sum(p.numel() for p in model.parameters())
     place = shlex.quote(directory.name if directory.is_absolute() else directory.as_posix())
+    columns = {"by the run": result, f"by these weights ({exported['weights']})": exported}
+    if "one_stream" in exported:
+        columns["by these weights, in one stream"] = exported["one_stream"]
     size = sum(path.stat().st_size for path in (directory / OF_RUN).iterdir()) / 1e6
     parts = [
         f"# {config.name}",
         f"`{type(model).__name__}` with {parameters:,} parameters, trained on `{config.data}`. All of this directory, "
         "this card too, was written by `bipolar export` from a run.",
         "## Numbers",
-        _table({"by the run": _numbers(result), f"by these weights ({exported['weights']})": _numbers(exported)}),
+        _table({title: _numbers(values) for title, values in columns.items()}),
         f"The weights take {size:.1f} MB. This evaluates them; `--data-dir` says where the data are:",
         _block(f"bipolar eval {place} --data-dir data --split test", "sh"),
         "## Recipe",
@@ -73,7 +77,7 @@ def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
         config = kind.from_json(stage["config"])
         if start is not None:
             config = kind.from_json(stage["config"] | {"start": start})
-        parts += [_block(_training(config, out), "sh"), _made(stage)]
+        parts += [_block(training_command(config, out), "sh"), _made(stage)]
     if len(stages) > 1 and all("step" in stage and "seconds" in stage for stage in stages):
         steps, seconds = (sum(stage[name] for stage in stages) for name in ("step", "seconds"))
         parts.append(f"In {len(stages)} stages {steps:,} steps, {duration(seconds)}; each starts from the one before.")
@@ -98,16 +102,26 @@ def _made(stage: dict[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _training(config: RunConfig, out: str | None) -> str:
+def training_command(config: RunConfig, out: str | None = None) -> str:
     """The command that trains by a configuration, into a directory if another run starts from there."""
     data = [f"--data {shlex.quote(config.data)}"] if config.data != type(config)().data else []
-    given = config.to_json()
-    of_recipe = [name for name in ("lr", "validate_every", "halve_from") if name in given]
-    unset: dict[str, Any] = dict.fromkeys(of_recipe)
-    by_recipe = replace(config, **unset).to_json()  # their defaults depend on it
-    usual = type(config)(data=config.data).to_json() | {name: by_recipe[name] for name in of_recipe}
-    flags = _flags(given, usual) + ([] if out is None else [f"--out {shlex.quote(out)}"])
+    flags = _flags(config.to_json(), _usual(config)) + ([] if out is None else [f"--out {shlex.quote(out)}"])
     return " \\\n    ".join([f"bipolar train {config.task}", *data, *flags])
+
+
+def _usual(config: RunConfig) -> dict[str, Any]:
+    """The settings of a command without flags, but those whose defaults depend on flags, as these make them."""
+    given, usual = config.to_json(), type(config)(data=config.data).to_json()
+    of_run = [name for name in ("lr", "validate_every", "halve_from") if name in given]
+    of_model = [rate.name for rate in fields(DropoutRates)] if isinstance(config, TextConfig) else []
+    unset: dict[str, Any] = dict.fromkeys(of_run)
+    if isinstance(config, TextConfig):
+        without_rates: dict[str, Any] = dict.fromkeys(of_model)
+        unset["model"] = replace(config.model, **without_rates)
+    by_recipe = replace(config, **unset).to_json()
+    usual |= {name: by_recipe[name] for name in of_run}
+    usual["model"] |= {name: by_recipe["model"][name] for name in of_model}
+    return usual
 
 
 def _flags(given: dict[str, Any], usual: dict[str, Any], group: str = "") -> list[str]:

@@ -21,7 +21,9 @@ from bipolar.models._load import OF_RUN
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | None = None) -> Path:
+def publish(
+    run: Path, directory: Path, *, half: bool = False, one_stream: bool = False, data_dir: Path | None = None
+) -> Path:
     """Writes what a run has found into a directory that ``bipolar eval``, ``bipolar sample`` and ``bipolar.load`` read.
 
     Everything in it comes from the run; the written weights are evaluated, and their metrics are in ``result.json``
@@ -31,12 +33,15 @@ def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | 
         run: the directory of the run
         directory: the directory to write
         half: write the weights in half precision, in whichever type loses less
+        one_stream: evaluate on each part of a text in one stream, too, as the field does
         data_dir: where the data are. Default: where they were
     """
     run = found_in(run)
     values, result = stored(run), _result_of(run)
     if not (run / OF_RUN / WEIGHTS).exists():
         raise UsageError(f"{run}: there is no model yet; bipolar eval {run} writes it for a run that lacks it")
+    if one_stream and values["task"] != "text":
+        raise UsageError(f"--one-stream: {run} is not of text; leave it out")
     public = _without_places(values)
     if directory.resolve() == run.resolve():
         raise UsageError(f"{directory}: this is the run itself; choose another directory")
@@ -54,6 +59,8 @@ def publish(run: Path, directory: Path, *, half: bool = False, data_dir: Path | 
     kind = _write_weights(run / OF_RUN / WEIGHTS, directory / OF_RUN / WEIGHTS, half)
     write_json(directory / "result.json", result)
     result["exported"] = {"weights": kind, **_evaluated(directory, values["task"], place)}
+    if one_stream:
+        result["exported"]["one_stream"] = _on_parts(directory, place, streams=1)
     write_json(directory / "result.json", result)
     with replacing(directory / "README.md") as part:
         part.write_text(card_of(directory), encoding="utf-8")
@@ -101,7 +108,13 @@ def loss_of(weights: dict[str, Tensor], kind: torch.dtype) -> float:
 def _evaluated(directory: Path, task: str, data_dir: Path | None) -> dict[str, float]:
     if task == "images":
         return evaluate_images(directory, "test", data_dir)
+    return _on_parts(directory, data_dir)
+
+
+def _on_parts(directory: Path, data_dir: Path | None, streams: int | None = None) -> dict[str, float]:
+    """The metrics of a text model on the validation and the test part."""
     return {
-        **evaluate_text(directory, "valid", data_dir, show=True),
-        **evaluate_text(directory, "test", data_dir, show=True),
+        name: value
+        for split in ("valid", "test")
+        for name, value in evaluate_text(directory, split, data_dir, batch_size=streams, show=True).items()
     }
