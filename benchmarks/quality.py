@@ -137,7 +137,7 @@ def seconds_of_a_step(config: TextConfig) -> float:
     for index in range(WARM_UP + TIMED):
         start = time.perf_counter()
         loss, _ = task.loss(index % task.steps_per_epoch)
-        loss.backward()
+        task.fabric.backward(loss)
         task.optimizer.step()
         task.optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
