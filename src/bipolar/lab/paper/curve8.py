@@ -42,7 +42,7 @@ def runs(scale: Scale) -> dict[str, TextConfig]:
         base = replace(base, max_valid_windows=5)
     else:
         model = replace(table2.FIRST.model, dropout=0.0, recurrent_dropout=0.0, block_dropout=0.0)
-        base = TextConfig("text8-74M", model, update=update, lr=0.01)
+        base = TextConfig("text8-74M", model, machine=table2.FIRST.machine, update=update, lr=0.01)
         base = replace(base, max_valid_windows=100, patience=10**6)
     if scale == "paper":
         base = replace(base, data="text8", model=replace(base.model, hidden_size=474))
