@@ -1,31 +1,30 @@
 """Time to quality: the validation error of recurrent networks after equal time, at equal numbers of parameters.
 
-The stack, LSTMs with one and with two layers, and a GRU, each by the fast recipe, which needs to know its length: so
-each network takes as many steps as fit into the budget, by the time of a step that is measured once, and the learning
-rate falls to zero at its end. The first seed tries all rates, the others take the best of them. A budget is a row of
-runs of its own; those of several budgets come together in one picture.
+The stack, LSTMs with one and with two layers, a GRU, and rivals of the laboratory, each without dropout by the fast
+recipe, which needs to know its length: so each network takes as many steps as fit into the budget, by the time of a
+step that is measured once, and the learning rate falls to zero at its end. The first seed tries all rates, the others
+take the best of them. A budget is a row of runs of its own; those of several budgets come together in one picture.
 
-This is long: twenty times the budget, by default over three hours, which it says first. A command that was stopped
-goes on where it was. Nothing else should run on the machine.
+This is long: with its defaults, forty times the budget, which it says first. A command that was stopped goes on where
+it was. Nothing else should run on the machine.
 """
 
 import argparse
-import dataclasses
 import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.common import machine, markdown_table, record
-from bipolar._tools.choices import CellName
+from benchmarks.common import markdown_table, record
 from bipolar._tools.figures import save
 from bipolar._tools.files import write_json
 from bipolar.lab.provenance import provenance
+from bipolar.lab.reproduce.contest import without_noise
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.training.journal import duration
@@ -38,20 +37,18 @@ from bipolar.lab.training.update import Update
 TIMED, WARM_UP, FEWEST = 5, 2, 10
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A network."""
-
-    cell: CellName
-    num_layers: int
-
-
 CANDIDATES = {
-    "stack, 36 layers": Candidate("stack", 36),
-    "LSTM, 1 layer": Candidate("lstm", 1),
-    "LSTM, 2 layers": Candidate("lstm", 2),
-    "GRU, 1 layer": Candidate("gru", 1),
+    "stack, 36 layers": TextModel(36),
+    "LSTM, 1 layer": TextModel(1, cell="lstm"),
+    "LSTM, 2 layers": TextModel(2, cell="lstm"),
+    "GRU, 1 layer": TextModel(1, cell="gru"),
+    "IndRNN, 6 layers": TextModel(6, cell="indrnn"),
+    "mLSTM, 1 layer": TextModel(1, cell="mlstm"),
+    "minGRU, 3 layers": TextModel(3, cell="mingru"),
+    "transformer, 4 layers": TextModel(4, cell="transformer"),
 }
+#: The directory of the recorded results, a file for each size and precision.
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 class Contest:
@@ -67,11 +64,10 @@ class Contest:
         self.out: Path = arguments.out / f"{arguments.params:g}-{arguments.precision}-{arguments.budget:g}min"
 
     def config(self, name: str, rate: float, seed: int) -> TextConfig:
-        candidate, given = CANDIDATES[name], self.given
-        model = TextModel(candidate.num_layers, cell=candidate.cell, params=given.params)
+        given = self.given
         return TextConfig(
             given.data,
-            model,
+            without_noise(replace(CANDIDATES[name], params=given.params)),
             data_dir=given.data_dir,
             machine=Machine(precision=given.precision),
             update=Update(recipe="fast", optimizer="adam"),
@@ -86,16 +82,17 @@ class Contest:
     def plan(self) -> dict[str, dict[str, Any]]:
         """For each network the seconds of a step, as measured when the contest began, and its steps."""
         path = self.out / "plan.json"
-        if not path.exists():
-            seconds = {name: seconds_of_a_step(self.config(name, self.given.rates[0], 1)) for name in CANDIDATES}
-            found = {name: {"step": s, "steps": max(FEWEST, int(self.budget / s))} for name, s in seconds.items()}
-            write_json(path, found)
-        plan: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        return plan
+        plan: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for name in self.given.networks:
+            if name not in plan:
+                seconds = seconds_of_a_step(self.config(name, self.given.rates[0], 1))
+                plan[name] = {"step": seconds, "steps": max(FEWEST, int(self.budget / seconds))}
+                write_json(path, plan)
+        return {name: plan[name] for name in self.given.networks}
 
     def error(self, name: str, rate: float, seed: int, steps: int) -> float:
         """The validation error of a run, which is trained, resumed, or there already; infinite if it diverges."""
-        config = dataclasses.replace(self.config(name, rate, seed), max_steps=steps, max_epochs=steps)
+        config = replace(self.config(name, rate, seed), max_steps=steps, max_epochs=steps)
         result = train_text(config, show=not self.given.quiet)
         if result["status"] == "stopped":
             raise KeyboardInterrupt
@@ -166,8 +163,10 @@ def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name in CANDIDATES:
-        entries = {float(minutes): Entry(row[name]["valid_bpc"]) for minutes, row in sorted(results.items())}
+        entries = {float(minutes): Entry(row[name]["valid_bpc"]) for minutes, row in results.items() if name in row}
         reached = {minutes: entry for minutes, entry in sorted(entries.items()) if entry.mean is not None}
+        if not reached:
+            continue
         means = [float(entry.mean or 0.0) for entry in reached.values()]
         spreads = [entry.spread or 0.0 for entry in reached.values()]
         axes.errorbar(list(reached), means, spreads, marker="o", capsize=2, label=name)
@@ -182,6 +181,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=10, help="minutes of training of a run (default: 10)")
     parser.add_argument("--params", type=float, default=1e6, help="parameters of each network (default: 1e6)")
+    parser.add_argument("--networks", nargs="+", choices=CANDIDATES, default=list(CANDIDATES), help="default: all")
     parser.add_argument("--rates", type=float, nargs="+", default=[2e-3, 4e-3, 8e-3], help="rates that seed 1 tries")
     parser.add_argument("--seeds", type=int, default=3, help="seeds at the best rate (default: 3)")
     parser.add_argument("--data", default="ptb", help="the text (default: ptb)")
@@ -197,26 +197,40 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def described(found: dict[str, Any]) -> str:
+    """The results of a size and precision, for people."""
+    head = (
+        f"{found['params']:,.0f} parameters; {found['machine']}; {found['data']}, batch {found['batch_size']}, "
+        f"{found['window']} steps, {found['precision']}; the best of several rates, seeds beside each other."
+    )
+    return f"{head}\n\n{table(found['results'])}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
-    runs = len(CANDIDATES) * (len(given.rates) + given.seeds - 1)
+    runs = len(given.networks) * (len(given.rates) + given.seeds - 1)
     length = duration(runs * 60 * given.budget)
     print(f"This is long: {runs} runs of {given.budget:g} min, {length} in all, less what {given.out} has", flush=True)
-    path = given.out / f"{given.params:g}-{given.precision}.json"
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}}
-    results = before["results"] | {f"{given.budget:g}": Contest(given).run()}
-    write_json(
-        path,
-        {"params": given.params, "precision": given.precision, "data": given.data, **provenance(), "results": results},
-    )
+    name = f"{given.params:g}-{given.precision}"
+    path = given.out / f"{name}.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+    budget = f"{given.budget:g}"
+    results[budget] = results.get(budget, {}) | Contest(given).run()
+    settings = {key: vars(given)[key] for key in ("params", "precision", "data", "batch_size", "window")}
+    found = {**settings, **provenance(), "results": results}
+    write_json(path, found)
     save(draw(results), path.with_suffix(".svg"))
-    text = (
-        f"{machine()}; {given.data}, batch {given.batch_size}, {given.window} steps, {given.precision}; the best of "
-        f"{len(given.rates)} rates, {given.seeds} seeds.\n\n{table(results)}"
-    )
-    print(f"{text}\n\n{path.with_suffix('.svg')}")
+    print(f"{described(found)}\n\n{path.with_suffix('.svg')}")
     if given.record:
-        record("quality", text)
+        write_json(RESULTS / f"quality-{name}.json", found)
+        save(draw(results), RESULTS / f"quality-{name}.svg")
+        recorded = [json.loads(each.read_text(encoding="utf-8")) for each in sorted(RESULTS.glob("quality-*.json"))]
+        pictures = [
+            f"![Validation error by time of training](../results/quality-{each['params']:g}-{each['precision']}.svg)"
+            f"\n\n{described(each)}"
+            for each in recorded
+        ]
+        record("quality", "\n\n".join(pictures))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import quality
 from bipolar.lab.training.journal import read_metrics
 
-SMALL = "--data python-docs --params 2e4 --budget 0.002 --rates 4e-3 --batch-size 8 --window 10 --seeds 1 --quiet"
+SMALL = "--data python-docs --params 5.3e4 --budget 0.002 --rates 4e-3 --batch-size 8 --window 10 --seeds 1 --quiet"
 
 
 @pytest.mark.long
@@ -16,12 +16,12 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: 0.01)
     quality.main([*SMALL.split(), "--out", str(tmp_path)])
     said = capsys.readouterr().out
-    assert said.startswith("This is long: 4 runs of 0.002 min")
+    assert said.startswith("This is long: 8 runs of 0.002 min")
     (path,) = tmp_path.glob("*.json")
     results = json.loads(path.read_text())["results"]["0.002"]
     assert set(results) == set(quality.CANDIDATES)
     for row in results.values():
-        assert abs(row["parameters"] / 2e4 - 1) < 0.1
+        assert abs(row["parameters"] / 5.3e4 - 1) < 0.1
         assert row["steps"] == 12
         assert isinstance(row["valid_bpc"][0], float)
     assert path.with_suffix(".svg").exists()

@@ -59,12 +59,12 @@ class Network:
 
 
 def without_noise(model: TextModel) -> TextModel:
-    """A model without dropout of any kind."""
+    """A model without dropout of any kind, however long it trains."""
     rival: dict[str, Any] = {
         option.name: None if option.name in RATES_OF_NOISE else getattr(model.rival, option.name)
         for option in fields(RivalOptions)
     }
-    return replace(model, dropout=None, recurrent_dropout=None, block_dropout=None, rival=RivalOptions(**rival))
+    return replace(model, dropout=0.0, recurrent_dropout=0.0, block_dropout=0.0, rival=RivalOptions(**rival))
 
 
 @dataclass(frozen=True)
