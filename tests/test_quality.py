@@ -1,5 +1,6 @@
 """The benchmark of time to quality, in seconds: it says first how long it takes, and goes on where it was."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,27 +9,28 @@ import pytest
 from benchmarks import quality
 from bipolar.lab.training.journal import read_metrics
 
-SMALL = "--data python-docs --params 5.3e4 --budget 0.002 --rates 4e-3 --batch-size 8 --window 10 --seeds 1 --quiet"
+SMALL = "--data python-docs --params 2e4 --budget 0.002 --rates 4e-3 --batch-size 8 --window 10 --seeds 1 --quiet"
+NETWORKS = ["GRU, 1 layer", "stack, 36 layers", "mLSTM, 1 layer"]
 
 
 @pytest.mark.long
 def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: 0.01)
-    quality.main([*SMALL.split(), "--out", str(tmp_path)])
+    quality.main([*SMALL.split(), "--out", str(tmp_path), "--networks", *NETWORKS])
     said = capsys.readouterr().out
-    assert said.startswith("This is long: 8 runs of 0.002 min")
+    assert said.startswith("This is long: 3 runs of 0.002 min")
     (path,) = tmp_path.glob("*.json")
     results = json.loads(path.read_text())["results"]["0.002"]
-    assert set(results) == set(quality.CANDIDATES)
+    assert list(results) == NETWORKS
     for row in results.values():
-        assert abs(row["parameters"] / 5.3e4 - 1) < 0.1
+        assert abs(row["parameters"] / 2e4 - 1) < 0.1
         assert row["steps"] == 12
         assert isinstance(row["valid_bpc"][0], float)
     assert path.with_suffix(".svg").exists()
     monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: pytest.fail("it is in the plan"))
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
     assert all(read_metrics(path.parent)[-1]["step"] == 12 for path in runs)
-    quality.main([*SMALL.split(), "--out", str(tmp_path)])
+    quality.main([*SMALL.split(), "--out", str(tmp_path), "--networks", *NETWORKS])
     assert {path: path.stat().st_mtime_ns for path in runs} == runs  # nothing is trained again
     assert capsys.readouterr().out.splitlines()[2:] == said.splitlines()[2:]
 
@@ -36,3 +38,11 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 def test_the_time_of_a_step(tmp_path: Path) -> None:
     given = quality.parsed([*SMALL.split(), "--out", str(tmp_path)])
     assert 0 < quality.seconds_of_a_step(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1)) < 10
+
+
+@pytest.mark.parametrize("name", quality.CANDIDATES)
+def test_networks_have_the_parameters_and_no_dropout(name: str, tmp_path: Path) -> None:
+    config = quality.Contest(quality.parsed(["--out", str(tmp_path)])).config(name, 1e-3, 1)
+    config = dataclasses.replace(config, max_epochs=200)  # for which the fast recipe would bring dropout
+    assert abs(config.build("".join(map(chr, range(50)))).num_parameters / 1e6 - 1) < 0.05
+    assert set(vars(config.recipe.rates).values()) == {0.0}
