@@ -99,3 +99,20 @@ def test_zeros_in_place_and_in_a_copy(p: float) -> None:
     assert torch.equal(copy, values * ~mask_of(drops, 3, 4, 5))
     assert drops.zero_(values) is values
     assert torch.equal(values, copy)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_values_are_held_and_absent_for_a_while(p: float) -> None:
+    (drops,) = dice(5).drops(p, [3], 4, 5)
+    values = torch.randn(3, 4, 5)
+    before, fallen, version = values.clone(), mask_of(drops, 3, 4, 5), values._version
+    with drops.absent(values):
+        assert torch.equal(values, before * ~fallen)
+    assert torch.equal(values, before)
+    with drops.held(values):
+        values.data.add_(1)
+    assert torch.equal(values, before + ~fallen)
+    with pytest.raises(KeyboardInterrupt), drops.absent(values):
+        raise KeyboardInterrupt
+    assert torch.equal(values, before + ~fallen)
+    assert values._version == version  # autograd sees no change

@@ -38,8 +38,12 @@ def part(noise: Noise, shape: tuple[int, ...], b: int, start: int, stop: int) ->
             masks = [cell.zeroed(torch.ones(shape[1:]))[b : b + 1] == 0 for cell in cells]
             fronts.append(Drops(shape[2], torch.stack(masks), None))
         output = Outputs(layers, length, fronts)
-    recurrent = None if noise.recurrent is None else noise.recurrent[:, b : b + 1]
-    return Noise(output, noise.scale, recurrent, None if noise.dropped is None else noise.dropped[start:stop])
+    recurrent = None
+    if noise.recurrent is not None:
+        masks = [noise.recurrent.rows(i, i + 1).zeroed(torch.ones(shape[1:])) == 0 for i in range(shape[0])]
+        recurrent = Drops(shape[2], torch.stack(masks)[:, b : b + 1].contiguous(), None)
+    dropped = None if noise.dropped is None else noise.dropped[start:stop]
+    return Noise(output, noise.scale, recurrent, noise.recurrent_scale, dropped)
 
 
 def episodes(reset: Tensor, length: int) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ time, all cells with i + t = d for layer i and time t.
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from bipolar._rnn.drops import Dice, Drops, joined, scale_of
@@ -49,22 +50,31 @@ class Noise(NamedTuple):
     output: Outputs | None
     #: the factor 1 / (1 - p) that belongs to ``output``
     scale: float
-    #: rnnDrop: the mask on h(t-1) for the whole sequence, (num_layers, batch, hidden_size), scaled already
-    recurrent: Tensor | None
+    #: rnnDrop: the dropped values of h(t-1), for the whole sequence, (num_layers, batch, hidden_size)
+    recurrent: Drops | None
+    #: the factor 1 / (1 - p) that belongs to ``recurrent``
+    recurrent_scale: float
     #: whether a block is dropped at a time step, for the whole batch, (time, blocks)
     dropped: Tensor | None
+
+    def recurrent_mask(self, layer: int, state: Tensor) -> Tensor | None:
+        """The factors of h(t-1) in a layer, 0 or the scale, for states like this, (batch, hidden_size)."""
+        if self.recurrent is None:
+            return None
+        return self.recurrent.rows(layer, layer + 1).zero_(torch.full_like(state, self.recurrent_scale))
 
     def within(self, low: int, high: int, every: int) -> "Noise":
         """The noise of the layers from ``low`` up to ``high``, whole blocks of ``every`` layers."""
         return Noise(
             None if self.output is None else self.output.within(low, high),
             self.scale,
-            None if self.recurrent is None else self.recurrent[low:high],
+            None if self.recurrent is None else self.recurrent.rows(low, high),
+            self.recurrent_scale,
             None if self.dropped is None else self.dropped[:, low // every : -(-high // every)],
         )
 
 
-SILENCE = Noise(None, 1.0, None, None)
+SILENCE = Noise(None, 1.0, None, 1.0, None)
 
 
 def dropped_out(input: Tensor, p: float, dice: Dice) -> Tensor:
@@ -93,8 +103,7 @@ def draw_noise(
         cells = [len(layers_at(d, num_layers, time)) for d in range(num_layers + time - 1)]
         output = Outputs(num_layers, time, list(dice.drops(dropout, cells, batch, hidden_size)))
     if recurrent_dropout:
-        (drops,) = dice.drops(recurrent_dropout, [num_layers], batch, hidden_size)
-        recurrent = drops.zero_(input.new_full((num_layers, batch, hidden_size), scale_of(recurrent_dropout)))
+        (recurrent,) = dice.drops(recurrent_dropout, [num_layers], batch, hidden_size)
     if block_dropout and blocks:
         dropped = dice.mask(block_dropout, time, blocks)
-    return Noise(output, scale_of(dropout), recurrent, dropped)
+    return Noise(output, scale_of(dropout), recurrent, scale_of(recurrent_dropout), dropped)

@@ -16,6 +16,7 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
     """
     xs, state, weights, blocks, skip_scale, noise, reset, ends = task
     h = list(state.unbind(0))
+    masks = [noise.recurrent_mask(i, past) for i, past in enumerate(h)]
     last = h.copy()
     outputs = []
     for t in range(len(xs)):
@@ -27,7 +28,8 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
                 block_input = x
             if noise.dropped is not None and blocks.droppable(i) and noise.dropped[t, blocks.of(i)]:
                 continue  # the identity: x passes by, and h stays
-            past = h[i] if noise.recurrent is None else h[i] * noise.recurrent[i]
+            mask = masks[i]
+            past = h[i] if mask is None else h[i] * mask
             h[i] = f(torch.nn.functional.linear(past, w) + torch.nn.functional.linear(x, u, b))
             if blocks.has_skip(i):
                 h[i] = h[i] + skip_scale * block_input

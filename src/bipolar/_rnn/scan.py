@@ -28,7 +28,7 @@ def run(task: StackPass, *, kernel: Kernel, sign: Tensor | None) -> tuple[Tensor
         if noise.dropped is not None and blocks.droppable(i):
             steps = noise.dropped[:, blocks.of(i)].nonzero().flatten().tolist()
         drops = None if noise.output is None else noise.output.layer(i)
-        layers.append(Layer(drops, None if noise.recurrent is None else noise.recurrent[i], steps))
+        layers.append(Layer(drops, noise.recurrent_mask(i, state[i]), steps))
     plan = Plan(
         blocks,
         layers,

@@ -1,5 +1,6 @@
 """The backward pass of the wavefront."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class Backward:
         self.grad_h0 = torch.zeros_like(grad_last)
         self.grad_u, self.grad_w = torch.zeros_like(kept.u), torch.zeros_like(kept.w)
         self.grad_bias = kept.w.new_zeros(kept.w.shape[:2])
-        self.vertical, self.horizontal = plan.scratch(fronts, grad_last)
+        self.scratch = plan.scratch(fronts, grad_last)
         #: gradients on the states of a front, by front, as long as a skip may need them
         self.grads: dict[int, Tensor] = {}
         #: gradients on the state of a dropped layer, by layer: its state is that of the step before
@@ -106,18 +107,17 @@ class Backward:
 
     def _collect_from_next_step(self, front: Front, grad: Tensor, dz: Tensor, after: Front | None) -> None:
         """The gradient on the states: from the next time step and the last states, beside that from above."""
-        recurrent, w, low, high = self.plan.noise.recurrent, self.kept.w, front.low, front.high
+        w, low, high = self.kept.w, front.low, front.high
         if after:
             now = max(low, after.low)  # the lowest layer that has a next step
             if now < high:
-                later = dz[now - after.low : high - after.low]
-                if recurrent is None and after.reset is None:
-                    grad[now - low :].baddbmm_(later, w[now:high])
-                elif recurrent is None:
-                    grad[now - low :] += after.after_reset(torch.bmm(later, w[now:high]), now, high)
-                else:
-                    back = torch.bmm(later, w[now:high], out=self.horizontal[: high - now])
-                    grad[now - low :].addcmul_(after.after_reset(back, now, high), recurrent[now:high])
+                here, later = grad[now - low :], dz[now - after.low : high - after.low]
+                drops = self.plan.forgotten(now, high)
+                with contextlib.nullcontext() if drops is None else drops.held(here):
+                    if after.reset is None:
+                        here.baddbmm_(later, w[now:high])
+                    else:
+                        here += after.after_reset(torch.bmm(later, w[now:high]), now, high)
             for i in after.dropped:
                 if i < high:
                     grad[i - low] += self.staying.pop(i)
@@ -150,20 +150,23 @@ class Backward:
             self.grad_rising[d] = dz[0]
         above = max(low, 1)
         if self.needs.u and above < high:
-            handed = plan.handed_up(fronts[j - 1], self.kept.h[j - 1], self.kept.passed[j - 1], self.vertical)
+            handed = plan.handed_up(fronts[j - 1], self.kept.h[j - 1], self.kept.passed[j - 1], self.scratch)
             below = fronts[j - 1].of(handed, above - 1, high - 1)
             self.grad_u[above - 1 : high - 1].baddbmm_(dz[above - low :].mT, below)
         if self.needs.bias:
             self.grad_bias[low:high] += dz.sum(1)
         if self.needs.w:
-            self.grad_w[low:high].baddbmm_(dz.mT, plan.past(fronts, self.kept.h, j, self.horizontal))
+            with plan.past(fronts, self.kept.h, j) as past:
+                self.grad_w[low:high].baddbmm_(dz.mT, past)
         if self.needs.h0 and high == d + 1:
             back = front.after_reset((dz[-1] @ self.kept.w[d]).unsqueeze(0), d, high)[0]
-            self.grad_h0[d] = back if plan.noise.recurrent is None else back * plan.noise.recurrent[d]
+            drops = plan.forgotten(d, high)
+            self.grad_h0[d] = back if drops is None else drops.zero_(back.unsqueeze(0))[0]
 
     def _with_signs(self, has_bias: bool) -> tuple[Tensor | None, ...]:
         """The gradients of the tensors that the forward pass was given, from those without signs."""
-        sign, scale, x = self.plan.sign, self.plan.noise.scale, self.kept.x
+        sign, noise, x = self.plan.sign, self.plan.noise, self.kept.x
+        scale, recurrent_scale = noise.scale, noise.recurrent_scale
         both, flat = sign[:, None] * sign, self.grad_rising.view(-1, len(sign))
         grad_x = grad_u0 = None
         if self.needs.x:
@@ -171,6 +174,6 @@ class Backward:
             grad_x.view(-1, x.size(2)).addmm_(flat, self.kept.u0)
         if self.needs.u0:
             grad_u0 = (flat.mT @ x.reshape(-1, x.size(2))).mul_(sign[:, None])
-        grad_us, grad_ws = self.grad_u.mul_(both * scale).unbind(0), self.grad_w.mul_(both).unbind(0)
+        grad_us, grad_ws = self.grad_u.mul_(both * scale).unbind(0), self.grad_w.mul_(both * recurrent_scale).unbind(0)
         grad_bs = self.grad_bias.mul_(sign).unbind(0) if has_bias else [None] * self.plan.layers
         return grad_x, self.grad_h0.mul_(sign), None, grad_u0, *grad_us, *grad_ws, *grad_bs

@@ -30,7 +30,7 @@ class Forward:
         self.below = h0
         #: the values that skips add, by front, as long as they are needed
         self.skipping: dict[int, Tensor] = {}
-        self.vertical, self.horizontal = plan.scratch(self.fronts, h0)
+        self.scratch = plan.scratch(self.fronts, h0)
 
     def run(self) -> tuple[Tensor, Tensor]:
         """The outputs of the highest layer and the last states of all."""
@@ -64,7 +64,8 @@ class Forward:
                 torch.bmm(below, ut, out=cells[above - low :])
             else:
                 torch.baddbmm(bias[above:high].unsqueeze(1), below, ut, out=cells[above - low :])
-        cells.baddbmm_(self.plan.past(self.fronts, self.h, j, self.horizontal), self.w[low:high].mT)
+        with self.plan.past(self.fronts, self.h, j) as past:
+            cells.baddbmm_(past, self.w[low:high].mT)
         self.plan.kernel.forward_(cells)
 
     def _add_skips(self, front: Front, cells: Tensor, skipping: Tensor) -> None:
@@ -77,7 +78,7 @@ class Forward:
         """Dropout on the way to the layer above; a dropped block hands up its input."""
         plan, every = self.plan, self.plan.every
         passed = [] if skipping is None else [skipping[(i - front.skip) // every] for i in plan.passing(front)]
-        self.below = plan.handed_up(front, self.h[j], passed, self.vertical)
+        self.below = plan.handed_up(front, self.h[j], passed, self.scratch)
         self.passed.append([value.clone() for value in passed] if plan.keep else [])
         if j + every < len(self.fronts) and (ahead := self.fronts[j + every]).skip < ahead.high:
             starts = front.of(self.below, ahead.skip - every, ahead.high - every, every)

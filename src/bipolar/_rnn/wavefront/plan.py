@@ -1,6 +1,7 @@
 """The plan of a wavefront pass: its fronts, and the settings that all of them share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from bipolar._activations.kernels import Kernel
 from bipolar._rnn.blocks import Blocks
+from bipolar._rnn.drops import Drops
 from bipolar._rnn.noise import Noise, layers_at
 
 
@@ -103,7 +105,8 @@ class Plan(NamedTuple):
         both, w = self.sign[:, None] * self.sign, torch.stack(ws)
         u = torch.stack(us[1:]) if self.layers > 1 else w.new_empty(0, *both.shape)
         bias = None if bs[0] is None else torch.stack(bs).mul_(self.sign)
-        return us[0] * self.sign[:, None], u.mul_(both * self.noise.scale), w.mul_(both), bias
+        scaled = both * self.noise.scale, both * self.noise.recurrent_scale
+        return us[0] * self.sign[:, None], u.mul_(scaled[0]), w.mul_(scaled[1]), bias
 
     def passing(self, front: Front) -> list[int]:
         """The layers of a front that end a dropped block, and hand up what entered it."""
@@ -125,18 +128,29 @@ class Plan(NamedTuple):
             values[i - front.start] = value
         return values
 
-    def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int, out: Tensor) -> Tensor:
-        """The states of the time step before for the cells of front ``j``, after resets and recurrent dropout."""
+    @contextmanager
+    def past(self, fronts: Sequence[Front], h: Sequence[Tensor], j: int) -> Iterator[Tensor]:
+        """The states of the time step before for the cells of front ``j``, after resets and recurrent dropout.
+
+        Dropout takes values out of ``h`` itself, until the end.
+        """
         low, high = fronts[j].low, fronts[j].high
         past = fronts[j].after_reset(fronts[j - 1].of(h[j - 1], low, high), low, high)
-        recurrent = self.noise.recurrent
-        return past if recurrent is None else torch.mul(past, recurrent[low:high], out=out[: high - low])
+        drops = self.forgotten(low, high)
+        if drops is None:
+            yield past
+        else:
+            with drops.absent(past):
+                yield past
 
-    def scratch(self, fronts: Sequence[Front], like: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory for the values that a front hands up, and for those that it hands on to the next time step."""
-        largest = max(front.stop - front.start for front in fronts)
-        vertical, horizontal = (largest if self.noisy else 0), (0 if self.noise.recurrent is None else largest)
-        return like.new_empty(vertical, *like.shape[1:]), like.new_empty(horizontal, *like.shape[1:])
+    def forgotten(self, low: int, high: int) -> Drops | None:
+        """The values that recurrent dropout takes from the states of these layers, on their way to the next step."""
+        return None if self.noise.recurrent is None else self.noise.recurrent.rows(low, high)
+
+    def scratch(self, fronts: Sequence[Front], like: Tensor) -> Tensor:
+        """Memory for the values that a front hands up."""
+        largest = max(front.stop - front.start for front in fronts) if self.noisy else 0
+        return like.new_empty(largest, *like.shape[1:])
 
 
 def _along(reset: Tensor, layers: range, d: int) -> Tensor | None:
