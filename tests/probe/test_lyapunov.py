@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import bipolar
-from bipolar._probe.lyapunov import _random_like
+from bipolar._probe.lyapunov import _random_like, describe, lyapunov
 
 KINDS: dict[str, Any] = {
     "stack": lambda **options: bipolar.StackedRNN(3, 3, 4, "belu", skip_every=2, **options),
@@ -144,6 +144,21 @@ def test_a_state_that_is_not_used_is_forgotten() -> None:
     result = bipolar.probe(rnn, torch.randn(5, 2, 4))
     assert result[0].lyapunov == -math.inf
     assert "forgets its state" in result.recurrence()[0]
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, bipolar.StackedRNN])
+def test_a_state_that_explodes_is_said_to(kind: Any) -> None:
+    rnn = kind(16, 16, 2, nonlinearity="relu")
+    for parameter in rnn.parameters():
+        parameter.data.mul_(1e4)
+    exponent = lyapunov(rnn, (torch.randn(50, 2, 16),), {})
+    assert exponent is not None
+    assert math.isnan(exponent)
+    assert describe("rnn", exponent).startswith("'rnn' explodes")
+
+
+def test_a_batch_without_sequences_has_no_exponent() -> None:
+    assert lyapunov(nn.RNN(4, 4), (torch.randn(5, 0, 4),), {}) is None
 
 
 def test_layers_without_an_exponent() -> None:

@@ -107,6 +107,15 @@ def test_the_reference_is_one_graph() -> None:
     assert counter.graphs == 1
 
 
+def test_the_reference_is_one_graph_with_dropout_and_lengths() -> None:
+    rnn = bipolar.StackedRNN(4, 4, 4, backend="reference", dropout=0.3, recurrent_dropout=0.3)
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
+    x, lengths = torch.randn(5, 3, 4), torch.tensor([5, 2, 3])
+    assert not torch.equal(compiled(x, lengths=lengths)[0], compiled(x, lengths=lengths)[0])
+    rnn.eval()
+    torch.testing.assert_close(compiled(x, lengths=lengths), rnn(x, lengths=lengths))
+
+
 def test_strict_export() -> None:
     rnn, x = bipolar.StackedRNN(10, 16, LAYERS).eval(), torch.randn(5, 3, 10)
     exported = torch.export.export(rnn, (x,), strict=True).module()

@@ -15,7 +15,7 @@ from bipolar._rnn import reference
 from bipolar._rnn.drops import Dice, Drops
 from bipolar._rnn.noise import SILENCE, Noise, Outputs, draw_noise, dropped_out, layers_at
 from bipolar._rnn.stack_pass import StackPass
-from tests.helpers.stacks import FAST, NOISE, waving
+from tests.helpers.stacks import FAST, NOISE, RARE, gradients, waving
 
 BACKENDS: Any = ["reference", "scan", "wavefront"]
 
@@ -92,6 +92,7 @@ def assert_equal(ours: Any, theirs: Any) -> None:
     nonlinearity=st.sampled_from(FAST),
     skip_every=st.sampled_from([None, 1, 2, 4]),
     noise=st.sets(st.sampled_from(sorted(NOISE))),
+    rates=st.sampled_from([NOISE, RARE]),
     options=st.fixed_dictionaries({"batch_first": st.booleans(), "recompute": st.booleans(), "bias": st.booleans()}),
     backend=st.sampled_from(BACKENDS),
 )
@@ -106,11 +107,12 @@ def test_each_sequence_and_episode_gives_what_it_gives_alone(
     nonlinearity: str,
     skip_every: int | None,
     noise: set[str],
+    rates: dict[str, float],
     options: dict[str, Any],
     backend: Any,
 ) -> None:
     torch.manual_seed(depth)
-    options |= {name: NOISE[name] for name in noise if skip_every or name != "block_dropout"}
+    options |= {name: rates[name] for name in noise if skip_every or name != "block_dropout"}
     rnn = bipolar.StackedRNN(
         inputs or width, width, depth, nonlinearity, skip_every=skip_every, dtype=torch.float64, **options
     )
@@ -303,6 +305,9 @@ BAD_SIZES = PackedSequence(torch.randn(5, 4), torch.tensor([2, 3]))
         ({"lengths": torch.tensor(3)}, ValueError, r"lengths: expected one for each of 2 sequences, got shape \(\)"),
         ({"lengths": torch.tensor([3.0, 2.0])}, TypeError, r"lengths: expected integers, got torch\.float32"),
         ({"lengths": torch.tensor([True, True])}, TypeError, r"lengths: expected integers, got torch\.bool"),
+        ({"lengths": ["a", "b"]}, TypeError, r"lengths: expected integers, one for each of 2 .* got \['a', 'b'\]"),
+        ({"lengths": [[1], [2, 3]]}, TypeError, r"lengths: expected integers, one for each of 2 sequences"),
+        ({"lengths": [None, 2]}, TypeError, r"lengths: expected integers, one for each of 2 sequences"),
         ({"input": torch.randn(3, 4), "lengths": [3]}, ValueError, "lengths: the input has no batch"),
         (
             {"input": pack_padded_sequence(torch.randn(3, 2, 4), torch.tensor([3, 2])), "lengths": [3, 2]},
@@ -355,6 +360,36 @@ def test_bad_resets_with_the_batch_first() -> None:
     rnn = bipolar.StackedRNN(4, 5, 6, batch_first=True)
     with pytest.raises(ValueError, match=r"reset: expected \(batch, time\) = \(2, 3\), got shape \(3, 2\)"):
         rnn(torch.randn(2, 3, 4), reset=torch.zeros(3, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_lengths_of_a_narrow_type_beside_many_steps(dtype: torch.dtype) -> None:
+    rnn, x = bipolar.StackedRNN(4, 5, 2), torch.randn(300, 2, 4)
+    lengths = torch.tensor([100, 44])
+    for found, expected in zip(rnn(x, lengths=lengths.to(dtype)), rnn(x, lengths=lengths), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_may_be_filled_anew_before_the_backward_pass(backend: Any, recompute: bool) -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 4, backend=backend, recompute=recompute), torch.randn(6, 3, 4)
+    reset = torch.zeros(6, 3, dtype=torch.bool)
+    reset[2] = True
+    found = []
+    for buffer in (reset.clone(), reset):
+        rnn.zero_grad()
+        output, _ = rnn(x, reset=buffer)
+        if buffer is reset:
+            buffer.zero_()
+        output.square().sum().backward()
+        found.append([gradient.clone() for gradient in gradients(rnn)])
+    torch.testing.assert_close(*found)
+
+
+def test_a_batch_without_sequences_has_no_lengths() -> None:
+    rnn = bipolar.StackedRNN(4, 5, 2)
+    assert rnn(torch.randn(3, 0, 4), lengths=[])[0].shape == (3, 0, 5)
 
 
 def test_torch_itself_refuses_to_pack_unsorted_lengths_where_sorting_is_enforced() -> None:

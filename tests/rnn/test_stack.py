@@ -26,6 +26,10 @@ def test_autocast() -> None:
         torch.testing.assert_close(output.float(), expected, rtol=0.1, atol=0.1)
         output.float().sum().backward()
         assert gradients(rnn)[0].dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):  # which leaves double precision as it is, as torch's own does
+        assert rnn.double()(x.double())[0].dtype == torch.float64
+        with pytest.raises(TypeError, match="state: expected a tensor, got tuple"):
+            rnn(x.double(), (state,))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # from within torch, at a graph break
@@ -51,6 +55,25 @@ def test_torch_func_and_forward_mode() -> None:
     gradient = torch.func.grad(loss)(x)
     slope = torch.func.jvp(loss, (x,), (direction,))[1]
     torch.testing.assert_close(slope, (gradient * direction).sum())
+
+
+def test_forward_mode_on_a_weight_of_a_higher_layer() -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 3, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    weight = rnn.weight_hh_l2
+    direction = torch.randn_like(weight)
+    (gradient,) = torch.autograd.grad(rnn(x)[0].square().sum(), weight)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(weight.detach(), direction)
+        output, _ = torch.func.functional_call(rnn, {"weight_hh_l2": dual}, (x,))
+        slope = torch.autograd.forward_ad.unpack_dual(output.square().sum()).tangent
+    torch.testing.assert_close(slope, (gradient * direction).sum())
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_vmap_over_passes_with_dropout(randomness: str) -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 4, dropout=0.5, recurrent_dropout=0.5), torch.ones(2, 3, 20, 4)
+    output = torch.func.vmap(lambda x: rnn(x)[0], randomness=randomness)(x)
+    assert torch.equal(output[0], output[1]) == (randomness == "same")
 
 
 def test_the_meta_device() -> None:
@@ -123,6 +146,11 @@ def test_bad_input() -> None:
         bipolar.StackedRNN(4, 5, 6, batch_first=True)(torch.randn(3, 2, 5))
     with pytest.raises(TypeError, match=r"state: expected torch\.float32 as the input is, got torch\.float64"):
         rnn(torch.randn(3, 2, 4), torch.zeros(6, 2, 5, dtype=torch.float64))
+    with pytest.raises(TypeError, match="input: expected a tensor or a PackedSequence, got list"):
+        rnn([[1.0] * 4])
+    for run in (rnn, rnn.step):
+        with pytest.raises(TypeError, match=r"input: expected torch\.float32 as the weights are, got torch\.float64"):
+            run(torch.randn(3, 4, dtype=torch.float64))
     with pytest.raises(TypeError, match="state: expected a tensor, got tuple"):
         rnn(torch.randn(3, 2, 4), (torch.zeros(6, 2, 5),))
     with pytest.raises(TypeError, match="nonlinearity: expected a name, a function or a module"):

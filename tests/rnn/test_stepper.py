@@ -123,10 +123,13 @@ def test_what_it_gives_and_takes_stays() -> None:
     torch.testing.assert_close(kept[1][-1], first)
 
 
-def test_another_one_sees_changed_weights() -> None:
-    rnn, x = bipolar.StackedRNN(4, 4, 5), torch.randn(1, 4)
+@pytest.mark.parametrize("nonlinearity", ["belu", "bprelu", "prelu"])
+def test_another_one_sees_changed_weights(nonlinearity: str) -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 5, nonlinearity), torch.randn(1, 4)
     stepper, before = rnn.stepper(), rnn.stepper()(x)
-    rnn.load_state_dict(bipolar.StackedRNN(4, 4, 5).state_dict())
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.mul_(2)
     torch.testing.assert_close(stepper(x), before)
     torch.testing.assert_close(rnn.stepper()(x), rnn.step(x)[0])
 

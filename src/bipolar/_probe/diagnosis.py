@@ -39,7 +39,7 @@ def diagnose(layers: "list[Layer]") -> list[str]:
         *_dead_units(layers),
         *_saturation(layers),
         *_large_means(layers),
-        *(describe(x.name, x.lyapunov) for x in layers if x.lyapunov is not None and x.lyapunov > EDGE),
+        *(describe(x.name, x.lyapunov) for x in layers if x.lyapunov is not None and not x.lyapunov <= EDGE),
     ]
 
 

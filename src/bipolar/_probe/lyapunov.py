@@ -38,9 +38,9 @@ _State: TypeAlias = tuple[Tensor, ...]
 def lyapunov(rnn: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
     """The exponent per time step, on average over the sequences, for a call of a recurrent layer without its dropout.
 
-    A reset sets the state to zero, and leaves the direction. None for another layer, or one with a forward of its own;
-    for a bidirectional one, whose states do not follow each other; and where the activation has no derivative in
-    forward mode.
+    A reset sets the state to zero, and leaves the direction. NaN if the state grows beyond all numbers. None for
+    another layer, or one with a forward of its own; for a bidirectional one, whose states do not follow each other; for
+    a batch without sequences; and where the activation has no derivative in forward mode.
     """
     known = any(isinstance(rnn, kind) and type(rnn).forward is kind.forward for kind in RECURRENT)
     if not known or getattr(rnn, "bidirectional", False):
@@ -53,11 +53,13 @@ def lyapunov(rnn: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> f
         return None
 
 
-def _exponent(rnn: Any, given: dict[str, Any]) -> float:
+def _exponent(rnn: Any, given: dict[str, Any]) -> float | None:
     like: Tensor = rnn.weight_hh_l0
     options = given.get("lengths"), given.get("reset")
     sequences = Sequences(given["input"], *options, rnn.input_size, rnn.batch_first)
     x = sequences.input.detach().to(like.dtype, copy=True)
+    if not x.size(1):
+        return None
     state = _first_state(rnn, sequences, given.get("state", given.get("hx")), like)
     growth, direction = [], _random_like(state)
     with without_autocast(x):
@@ -134,6 +136,8 @@ def _differentiable() -> Iterator[None]:
 def describe(name: str, exponent: float) -> str:
     """A sentence on an exponent."""
     number = f"(Lyapunov exponent {exponent:.3g})"
+    if math.isnan(exponent):
+        return f"{name!r} explodes: its state grows beyond all numbers within a sequence, so that it has no exponent"
     if exponent == -math.inf:
         return f"{name!r} forgets its state within a sequence {number}"
     if exponent > EDGE:

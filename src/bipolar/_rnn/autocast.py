@@ -19,10 +19,12 @@ def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
 def under_autocast(
     input: Tensor, state: Tensor | None, weights: LayerWeights
 ) -> tuple[Tensor, Tensor | None, LayerWeights]:
-    """Input, state and weights in the precision of autocast, if it is on."""
-    kind = input.device.type
-    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
-        return input, state, weights
-    dtype = torch.get_autocast_dtype(kind)
-    lower = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
-    return input.to(dtype), None if state is None else state.to(dtype), lower
+    """Input, state and weights in the precision of autocast, if it is on and they are not in double precision."""
+    kind, own = input.device.type, weights[0][0].dtype
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and own != torch.float64:
+        dtype = torch.get_autocast_dtype(kind)
+        weights = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
+        return input.to(dtype), state.to(dtype) if isinstance(state, Tensor) else state, weights
+    if input.dtype != own:
+        raise TypeError(f"input: expected {own} as the weights are, got {input.dtype}")
+    return input, state, weights

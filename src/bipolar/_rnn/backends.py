@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import torch
@@ -42,7 +43,7 @@ def run(
 
 def _choose(task: StackPass, activation: Callable[[Tensor], Tensor], backend: Backend) -> _Run:
     kernel = kernel_of(activation)
-    if backend == "reference" or kernel is None or not is_eager(task.input, task.state, *task.weights[0]):
+    if backend == "reference" or kernel is None or not is_eager(task.input, task.state, *chain(*task.weights)):
         return partial(reference.run, f=activation)
     layers, batch, units = task.state.shape
     by_layer = backend == "scan"

@@ -102,6 +102,9 @@ class Dice:
 
     def mask(self, p: float, *shape: int) -> Tensor:
         """True with probability p, for every value of a tensor."""
+        if torch.compiler.is_compiling() or not is_eager():  # a graph or a transform takes no draw in place
+            numbers = torch.rand(shape, generator=self.generator, device=self.source)
+            return (numbers < _levels(p) / LEVELS).to(self.device)
         count = math.prod(shape)
         words = torch.empty(-(-count // 4), dtype=torch.int64, device=self.source)
         words.random_(-(2**63), None, generator=self.generator)

@@ -2,15 +2,20 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Whether a hand-written backward pass applies: not in export, in forward mode or in a torch.func transform."""
+    """Whether a hand-written backward pass applies: not in export, forward mode or a torch.func transform."""
     return not (
         torch.compiler.is_exporting()
         or torch._C._are_functorch_transforms_active()
-        or any(t is not None and torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+        or (forward_ad._current_level >= 0 and any(_has_tangent(t) for t in tensors))
     )
+
+
+def _has_tangent(tensor: Tensor | None) -> bool:
+    return tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def refuse_unsupported_backward(grad: Tensor) -> None:

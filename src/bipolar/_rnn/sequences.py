@@ -45,7 +45,7 @@ class Sequences:
         self.ends: Tensor | None = None
         self.padding: Tensor | None = None
         if self.lengths is not None and _may_be_padded(self.lengths, steps):
-            self.ends = self.lengths.to(x.device, torch.int64) - 1
+            self.ends = self.lengths.to(x.device) - 1
             self.padding = _steps_beyond(self.ends, steps)
             self.reset = self.padding if self.reset is None else self.reset | self.padding
             x = x.masked_fill(self.padding.unsqueeze(2), 0)
@@ -69,6 +69,8 @@ class Sequences:
         return output.transpose(0, 1) if self.batch_first else output, last
 
     def _time_first(self, input: Tensor, input_size: int) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input: expected a tensor or a PackedSequence, got {type(input).__name__}")
         if input.ndim not in (2, 3) or input.size(-1) != input_size:
             order = "batch, time" if self.batch_first else "time, batch"
             raise ValueError(
@@ -91,7 +93,7 @@ class Sequences:
             name, shape = "batch, time", shape[::-1]
         if reset.shape != shape:
             raise ValueError(f"reset: expected ({name}) = {tuple(shape)}, got shape {tuple(reset.shape)}")
-        reset = reset.to(device)
+        reset = reset.to(device, copy=True)  # for the backward pass, before which the user may fill it anew
         if not self.batched:
             return reset.unsqueeze(1)
         return _in_order(reset.mT if self.batch_first else reset, self.order)
@@ -103,17 +105,21 @@ def _steps_beyond(ends: Tensor, steps: int) -> Tensor:
 
 
 def _may_be_padded(lengths: Tensor, steps: int) -> bool:
-    """Whether a sequence may have padding: in export, where the graph cannot depend on values, any may."""
-    return torch.compiler.is_exporting() or bool((lengths < steps).any())
+    """Whether a sequence may have padding: in a graph, which cannot depend on values, any may."""
+    return torch.compiler.is_compiling() or bool((lengths < steps).any())
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
-    given = torch.as_tensor(lengths)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+    try:
+        given = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"lengths: expected integers, one for each of {batch} sequences, got {lengths!r}") from None
+    if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
         raise TypeError(f"lengths: expected integers, got {given.dtype}")
+    given = given.to(torch.int64)  # narrow integers cannot be compared with every number of steps
     if tuple(given.shape) != (batch,):
         raise ValueError(f"lengths: expected one for each of {batch} sequences, got shape {tuple(given.shape)}")
-    outside = [] if torch.compiler.is_exporting() else ((given < 1) | (given > steps)).nonzero().flatten().tolist()
+    outside = [] if torch.compiler.is_compiling() else ((given < 1) | (given > steps)).nonzero().flatten().tolist()
     if outside:
         raise ValueError(
             f"lengths: expected 1 to {steps}, the time steps of the input, got {int(given[outside[0]])} for sequence "

@@ -1,5 +1,6 @@
 """A stack laid out for generation: one time step after the other, without autograd or dropout."""
 
+import copy
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import torch
@@ -25,8 +26,8 @@ class Stepper:
 
     .. math:: \hat h_i(t) = f(S U_i S \, \hat h_{i-1}(t) + S W_i S \, \hat h_i(t-1) + S b_i)
 
-    Weights are copied when it is made; later changes of the stack's are not seen. In onnxruntime, where a step takes
-    less time, states differ by rounding errors.
+    Weights and activation are copied when it is made; later changes of the stack's are not seen. In onnxruntime, where
+    a step takes less time, states differ by rounding errors.
 
     Attributes:
         runtime: ``"torch"`` or ``"onnxruntime"``, where the steps are computed
@@ -41,10 +42,10 @@ class Stepper:
         if runtime not in get_args(Runtime):
             raise ValueError(f"runtime: expected one of {', '.join(map(repr, get_args(Runtime)))}, got {runtime!r}")
         layers = rnn.layers()
-        self._blocks, self._skip_scale, self._activation = rnn.blocks, rnn.skip_scale, rnn.activation
+        self._blocks, self._skip_scale, self._activation = rnn.blocks, rnn.skip_scale, copy.deepcopy(rnn.activation)
         self._input_size, self._layers = rnn.input_size, len(layers)
         like = layers[0][0].detach()
-        self._kernel = kernel_of(rnn.activation)
+        self._kernel = kernel_of(self._activation)
         reason = refusal(rnn.activation, like)
         if runtime == "onnxruntime" and reason is not None:
             raise ValueError(f"runtime: onnxruntime cannot step this stack, {reason}")
