@@ -2,8 +2,9 @@
 
 The stack, LSTMs with one and with two layers, a GRU, and rivals of the laboratory, each without dropout by the fast
 recipe, which needs to know its length: so each network takes as many steps as fit into the budget, by the time of a
-step that is measured once, and the learning rate falls to zero at its end. The first seed tries all rates, the others
-take the best of them. A budget is a row of runs of its own; those of several budgets come together in one picture.
+step that is measured once, and the learning rate falls to zero at its end; the minutes that its steps then took stand
+beside it. The first seed tries all rates, the others take the best of them. A budget is a row of runs of its own; those
+of several budgets come together in one picture.
 
 This is long: with its defaults, forty times the budget, which it says first. A command that was stopped goes on where
 it was. Nothing else should run on the machine.
@@ -11,6 +12,7 @@ it was. Nothing else should run on the machine.
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -24,10 +26,10 @@ from benchmarks.common import markdown_table, record
 from bipolar._tools.figures import save
 from bipolar._tools.files import write_json
 from bipolar.lab.provenance import provenance
-from bipolar.lab.reproduce.contest import without_noise
+from bipolar.lab.reproduce.contest import seconds_of_a_step, without_noise
 from bipolar.lab.reproduce.outcomes import DNC
 from bipolar.lab.reproduce.tables import Entry
-from bipolar.lab.training.journal import duration
+from bipolar.lab.training.journal import duration, read_metrics
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import stored
 from bipolar.lab.training.text import TextConfig, TextModel, text_task, train_text
@@ -35,6 +37,8 @@ from bipolar.lab.training.update import Update
 
 #: Steps that are timed, after some that are slower, and the fewest of a run.
 TIMED, WARM_UP, FEWEST = 5, 2, 10
+#: Runs that took more or less time than the budget by this share are marked.
+UNEVEN = 0.15
 
 
 CANDIDATES = {
@@ -85,47 +89,52 @@ class Contest:
         plan: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         for name in self.given.networks:
             if name not in plan:
-                seconds = seconds_of_a_step(self.config(name, self.given.rates[0], 1))
+                seconds = measured(self.config(name, self.given.rates[0], 1))
                 plan[name] = {"step": seconds, "steps": max(FEWEST, int(self.budget / seconds))}
                 write_json(path, plan)
         return {name: plan[name] for name in self.given.networks}
 
-    def error(self, name: str, rate: float, seed: int, steps: int) -> float:
-        """The validation error of a run, which is trained, resumed, or there already; infinite if it diverges."""
+    def outcome(self, name: str, rate: float, seed: int, steps: int) -> tuple[float, float]:
+        """The validation error of a run and the minutes that its steps took; an infinite error if it diverges.
+
+        The run is trained, resumed, or there already.
+        """
         config = replace(self.config(name, rate, seed), max_steps=steps, max_epochs=steps)
         result = train_text(config, show=not self.given.quiet)
         if result["status"] == "stopped":
             raise KeyboardInterrupt
-        return float(result["best_valid_bpc"]) if result["status"] == "finished" else float("inf")
+        pace = seconds_of_a_step(read_metrics(config.directory)) or math.nan
+        error = float(result["best_valid_bpc"]) if result["status"] == "finished" else math.inf
+        return error, pace * result["step"] / 60
 
     def run(self) -> dict[str, dict[str, Any]]:
         """All runs; the results by network."""
         found = {}
         for name, planned in self.plan().items():
             steps = planned["steps"]
-            first = {rate: self.error(name, rate, 1, steps) for rate in self.given.rates}
-            rate = min(first, key=lambda rate: first[rate])
-            errors = [first[rate], *(self.error(name, rate, seed, steps) for seed in range(2, self.given.seeds + 1))]
+            first = {rate: self.outcome(name, rate, 1, steps) for rate in self.given.rates}
+            rate = min(first, key=lambda rate: first[rate][0])
+            seeds = [first[rate], *(self.outcome(name, rate, seed, steps) for seed in range(2, self.given.seeds + 1))]
             config = self.config(name, rate, 1)
             model = config.build(stored(config.directory)["vocabulary"])
             found[name] = {
                 "parameters": model.num_parameters,
                 "width": model.decoder.in_features,
                 "steps": steps,
-                "seconds_of_a_step": planned["step"],
+                "minutes": statistics.fmean(minutes for _, minutes in seeds),
                 "rate": rate,
-                "by_rate": {f"{r:g}": _number(error) for r, error in first.items()},
-                "valid_bpc": [_number(error) for error in errors],
+                "by_rate": {f"{r:g}": _number(error) for r, (error, _) in first.items()},
+                "valid_bpc": [_number(error) for error, _ in seeds],
             }
         return found
 
 
 def _number(error: float) -> float | str:
-    return error if error < float("inf") else DNC
+    return error if error < math.inf else DNC
 
 
-def seconds_of_a_step(config: TextConfig) -> float:
-    """The median seconds of a training step."""
+def measured(config: TextConfig) -> float:
+    """The median seconds of some first steps of a run."""
     task = text_task(config)
     task.setup(config.machine.fabric())
     task.start_epoch(0)
@@ -135,6 +144,8 @@ def seconds_of_a_step(config: TextConfig) -> float:
         start = time.perf_counter()
         loss, _ = task.loss(index % task.steps_per_epoch)
         task.fabric.backward(loss)
+        if task.schedule is not None:
+            task.schedule.before(index, 10**6)
         task.optimizer.step()
         task.optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
@@ -149,21 +160,23 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
             f"{row['parameters']:,}",
             f"{row['width']}",
             f"{row['steps']:,}",
+            f"{row['minutes']:.1f}" + (" (not equal)" if abs(row["minutes"] / float(minutes) - 1) > UNEVEN else ""),
             f"{row['rate']:g}",
             Entry(row["valid_bpc"]).text(),
         ]
         for minutes, networks in sorted(results.items(), key=lambda item: float(item[0]))
         for name, row in networks.items()
     ]
-    return markdown_table(["budget", "network", "parameters", "width", "steps", "rate", "validation BPC"], rows)
+    header = ["budget", "network", "parameters", "width", "steps", "minutes", "rate", "validation BPC"]
+    return markdown_table(header, rows)
 
 
 def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
-    """Validation error against the budget, a line for each network."""
+    """Validation error against the time that the steps took, a line for each network."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name in CANDIDATES:
-        entries = {float(minutes): Entry(row[name]["valid_bpc"]) for minutes, row in results.items() if name in row}
+        entries = {row[name]["minutes"]: Entry(row[name]["valid_bpc"]) for row in results.values() if name in row}
         reached = {minutes: entry for minutes, entry in sorted(entries.items()) if entry.mean is not None}
         if not reached:
             continue

@@ -77,6 +77,8 @@ class TestRescue:
             assert (float(state) == 0) is exploded
         rows = [row for row in metrics(tmp_path / "run") if "exploded_bpc" in row]
         assert [row["step"] for row in rows] == [4, 6]
+        trained = [row["step"] for row in metrics(tmp_path / "run") if "train_bpc" in row]
+        assert trained == [1, 2, 3, 5, 7, 8]  # a rescued step has a line of its own alone
 
     @pytest.mark.parametrize(
         ("rescues", "step", "reason"),

@@ -15,6 +15,7 @@ from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.runs import load_config, stored
 from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, train_text
+from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import TEXT, metrics, text_config
 
 
@@ -31,6 +32,9 @@ def test_a_configuration_survives_its_file(finished: Path, corpus: Path) -> None
 def test_a_run_goes_on_as_it_was_configured(corpus: Path, finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--window, --lr: --resume goes on with a run as it was configured"):
         train_text(TextConfig(resume=finished, max_steps=900, window=3, lr=0.1))
+    nested = TextConfig(resume=finished, model=TextModel(dropout=0.2), update=Update(recipe="fast", rescues=3))
+    with pytest.raises(UsageError, match=r"^--recipe, --rescues, --model\.dropout: --resume goes on"):
+        train_text(nested)
 
 
 @pytest.mark.parametrize("change", [("q", "Q"), ("q", "qu"), ("q", "k")])

@@ -43,6 +43,10 @@ class TestSchedule:
         assert factors[20:] == sorted(factors[20:], reverse=True)
         assert factors[100] == pytest.approx(float(decay == "constant"))
 
+    def test_a_long_rise_leaves_the_cooldown_the_rest(self) -> None:
+        update = Update(recipe="fast", warm_up=0.9, decay="cooldown")
+        assert [update.factor(step, 100) for step in (89, 90, 95, 100)] == pytest.approx([1, 1, 0.5, 0])
+
     def test_shapes(self) -> None:
         assert Update(recipe="fast", warm_up=0.2).factor(60, 100) == pytest.approx(0.5)
         assert Update(recipe="fast", warm_up=0, decay="cosine").factor(25, 100) == pytest.approx(
@@ -185,6 +189,11 @@ class TestImages:
         (Update(optimizer="muon"), "--optimizer muon: the paper's recipe"),
         (Update(recipe="fast", clip=-1.0), "--clip -1.0: expected a positive number"),
         (Update(recipe="fast", adam_lr=0.0), "--adam-lr 0.0: expected a positive number"),
+        (Update(recipe="fast", adam_lr=1e300), r"--adam-lr 1e\+300: expected a positive number below 1e\+09"),
+        (
+            Update(recipe="fast", optimizer="sgd", adam_lr=0.1),
+            "--adam-lr 0.1: the rate beside Muon's; add --optimizer muon",
+        ),
         (Update(recipe="fast", warm_up=1.0), "--warm-up 1.0: expected a share of the run"),
     ],
 )

@@ -204,8 +204,8 @@ ITEM = Training(
     title="Where Text8 would go: error (BPC) by length of training",
     about=(
         "36 layers of BELU by Muon at a rate that rises and falls to zero, in runs of several lengths. At the scale "
-        "small the text is the first 74 million characters of Text8, and errors are those on the first 640,000 "
-        "characters of its validation and test parts. Errors follow a power law if they lie on a line in the picture; "
+        "small the text is the first 74 million characters of Text8, and errors are those on 640,000 characters of its "
+        "validation and test parts, from 128 places. Errors follow a power law if they lie on a line in the picture; "
         "the law knows of no floor, which a text has, so that it flatters what is far away."
     ),
     claims=CLAIMS,

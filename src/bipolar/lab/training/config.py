@@ -19,12 +19,10 @@ from bipolar.lab.errors import UsageError
 from bipolar.lab.training.flags import IntFlag, PathFlag
 from bipolar.lab.training.length import EPOCHS, Length
 from bipolar.lab.training.machine import Machine
-from bipolar.lab.training.update import Update
+from bipolar.lab.training.update import LARGEST, Update
 
 Config = TypeVar("Config", bound="RunConfig")
 
-#: Rates and factors from here on overflow in single precision, if training has not diverged before.
-LARGEST = 1e9
 #: More layers than this are a mistake, and take hours to build.
 DEEPEST = 100_000
 #: Settings of the recipe that earlier versions lack, left out unless given: runs are found by all their settings.

@@ -315,7 +315,9 @@ class _Loop:
             self._say(f"{left:,} steps to go: about {duration(pace * left)}, validation not counted")
         self.journal.show(self.step, f"epoch {self.current_epoch}, {self.task.unit} {loss:.3f}, {self.task.rate(pace)}")
         if self.step % self.length.log_every == 0 or self.step == self.total or self.diverged:
-            recent = self.losses if self.losses and not self.diverged else [loss]
+            recent = [loss] if self.diverged else self.losses
+            if not recent:  # all steps since the last line were rescued, and have lines of their own
+                return
             rate = float(self.task.optimizer.param_groups[0]["lr"])
             self._write({f"train_{self.task.unit}": sum(recent) / len(recent), "lr": rate})
 

@@ -71,8 +71,7 @@ def _resumed(given: Config, run: Path) -> Config:
     """The configuration of a run, with the length and the machine that were given."""
     default, config = type(given)(), load_config(type(given), run, given.data_dir)
     plain = dataclasses.replace(given, resume=None, data_dir=None)
-    changed = [f.name for f in dataclasses.fields(plain) if getattr(plain, f.name) != getattr(default, f.name)]
-    refused = [name for name in changed if name not in MAY_CHANGE]
+    refused = [name for name in _changed(plain, default) if name.split(".")[0] not in MAY_CHANGE]
     refused += [PRECISION] if given.machine.precision != Machine().precision else []
     if refused:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in refused)
@@ -93,6 +92,19 @@ def _resumed(given: Config, run: Path) -> Config:
     # One of the two says the whole length: the other one was for the run as it was. An epoch has a step at least.
     epochs = max(config.length.max_epochs, given.max_steps or 0) if given.max_epochs is None else given.max_epochs
     return dataclasses.replace(config, max_steps=given.max_steps, max_epochs=epochs)
+
+
+def _changed(given: Any, default: Any) -> list[str]:
+    """The settings that are not default, as flags name them: those of the model with its name, others without one."""
+    names = []
+    for field in dataclasses.fields(given):
+        ours, theirs = getattr(given, field.name), getattr(default, field.name)
+        if ours == theirs:
+            continue
+        inner = _changed(ours, theirs) if dataclasses.is_dataclass(ours) and field.name != "machine" else None
+        prefix = "model." if field.name == "model" else ""
+        names += [field.name] if inner is None else [prefix + name for name in inner]
+    return names
 
 
 def result_of(run: Path) -> dict[str, Any]:

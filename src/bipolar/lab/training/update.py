@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OptimizerName: TypeAlias = Literal["sgd", "adam", "muon", "path_sgd"]
 Decay: TypeAlias = Literal["linear", "cosine", "cooldown", "constant"]
 
+#: Rates and factors from here on overflow in single precision, if training has not diverged before.
+LARGEST = 1e9
 #: The share of a run over which ``cooldown`` lets the rate fall.
 COOLDOWN = 0.4
 #: The share of a run over which the rate rises, and the rate of Adam beside Muon's, unless given.
@@ -33,7 +35,7 @@ class Update:
     """The optimiser; path_sgd is for the cells relu, irnn and skipping of text. Default: adam for text, muon for
     images."""
     adam_lr: FloatFlag = None
-    """The rate of Adam for the parameters that Muon leaves to it. Default: 0.08 of the learning rate."""
+    """With Muon, the rate of Adam for the parameters that it leaves. Default: 0.08 of the learning rate."""
     warm_up: FloatFlag = None
     """The share of the run over which the learning rate rises. Default: 0.1."""
     decay: Annotated[Decay | None, tyro.conf.arg(help_behavior_hint="")] = None
@@ -61,8 +63,10 @@ class Update:
                 raise UsageError(f"{flag}: the paper's recipe has no such setting; add --recipe fast, or leave it out")
         for name in ("adam_lr", "clip"):
             value = getattr(self, name)
-            if value is not None and not (0 < value < math.inf):
-                raise UsageError(f"--{name.replace('_', '-')} {value}: expected a positive number")
+            if value is not None and not (0 < value < LARGEST):
+                raise UsageError(f"--{name.replace('_', '-')} {value}: expected a positive number below {LARGEST:g}")
+        if self.adam_lr is not None and self.optimizer not in (None, "muon"):
+            raise UsageError(f"--adam-lr {self.adam_lr}: the rate beside Muon's; add --optimizer muon, or leave it out")
         if self.rescues is not None and self.rescues < 1:
             raise UsageError(f"--rescues {self.rescues}: expected at least 1")
         if self.warm_up is not None and not 0 <= self.warm_up < 1:
@@ -83,7 +87,7 @@ class Update:
         falls = {
             "linear": 1 - done,
             "cosine": (1 + math.cos(math.pi * done)) / 2,
-            "cooldown": min(1.0, (total - step) / (COOLDOWN * total)),
+            "cooldown": min(1.0, (total - step) / min(COOLDOWN * total, total - warm_up)),
             "constant": 1.0,
         }
         return falls[self.decay or "linear"]
@@ -100,7 +104,7 @@ class Update:
     ) -> "torch.optim.Optimizer":
         """An optimiser with its peak rates; path-SGD, which asks the network for its paths, is made elsewhere.
 
-        In bf16-mixed precision the iteration of Muon is in bfloat16, too, where it takes a quarter of the time.
+        In bf16-mixed precision the iteration of Muon is in bfloat16, too.
         """
         import torch
 

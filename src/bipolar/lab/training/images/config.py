@@ -10,8 +10,9 @@ import tyro
 from bipolar._tools.choices import Encoding, Norm, Pattern, Shortcut, Statistic
 from bipolar.lab.data.places import IMAGES
 from bipolar.lab.errors import UsageError
-from bipolar.lab.training.config import DEEPEST, LARGEST, RunConfig
+from bipolar.lab.training.config import DEEPEST, RunConfig
 from bipolar.lab.training.flags import ActivationFlag, FloatFlag, IntFlag
+from bipolar.lab.training.update import LARGEST
 
 if TYPE_CHECKING:
     from bipolar.models import ConvNet, OrientedResponseNet, WideResNet
