@@ -15,7 +15,7 @@ NETWORKS = ["GRU, 1 layer", "stack, 36 layers", "mLSTM, 1 layer"]
 
 @pytest.mark.long
 def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: 0.01)
+    monkeypatch.setattr(quality, "measured", lambda config: 0.01)
     quality.main([*SMALL.split(), "--out", str(tmp_path), "--networks", *NETWORKS])
     said = capsys.readouterr().out
     assert said.startswith("This is long: 3 runs of 0.002 min")
@@ -27,7 +27,7 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         assert row["steps"] == 12
         assert isinstance(row["valid_bpc"][0], float)
     assert path.with_suffix(".svg").exists()
-    monkeypatch.setattr(quality, "seconds_of_a_step", lambda config: pytest.fail("it is in the plan"))
+    monkeypatch.setattr(quality, "measured", lambda config: pytest.fail("it is in the plan"))
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
     assert all(read_metrics(path.parent)[-1]["step"] == 12 for path in runs)
     quality.main([*SMALL.split(), "--out", str(tmp_path), "--networks", *NETWORKS])
@@ -37,7 +37,7 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 
 def test_the_time_of_a_step(tmp_path: Path) -> None:
     given = quality.parsed([*SMALL.split(), "--out", str(tmp_path)])
-    assert 0 < quality.seconds_of_a_step(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1)) < 10
+    assert 0 < quality.measured(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1)) < 10
 
 
 @pytest.mark.parametrize("name", quality.CANDIDATES)
