@@ -1,10 +1,12 @@
 """Files as an earlier version of the library wrote them: ``python -m tests.compatibility.make DIRECTORY``.
 
-The files beside this script were made by commit 60a146e, before the modules moved. The script uses public names alone,
-so that it runs at any version. Tests load the files and compare outputs.
+The files beside this script were made by commit 60a146e, before the modules moved, ``paper_recipe.json`` later. Tests
+load the files and compare outputs.
 """
 
+import dataclasses
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -12,6 +14,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import bipolar
+from bipolar._tools.files import write_json
+from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
+from bipolar.lab.training.text import TextConfig, TextModel, train_text
 
 
 def networks() -> dict[str, tuple[nn.Module, Tensor]]:
@@ -49,6 +55,16 @@ def output_of(model: nn.Module, x: Tensor) -> Tensor:
     return first
 
 
+def losses(directory: Path) -> list[float]:
+    """The training errors of some steps by the paper's recipe, in double precision."""
+    text = directory / "fox.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    model, machine = TextModel(num_layers=4, hidden_size=8), Machine(accelerator="cpu", precision="64-true")
+    config = TextConfig(str(text), model, machine=machine, batch_size=2, window=8, lr=5e-3, max_steps=20, log_every=1)
+    train_text(dataclasses.replace(config, out=directory / "run"), show=False)
+    return [row["train_bpc"] for row in read_metrics(directory / "run") if "train_bpc" in row]
+
+
 def main() -> None:
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
@@ -58,6 +74,8 @@ def main() -> None:
     for name, (network, x) in models().items():
         network.save_pretrained(directory / name)
         save_file({"input": x, "output": output_of(network, x)}, directory / f"{name}.example.safetensors")
+    with tempfile.TemporaryDirectory() as place:
+        write_json(directory / "paper_recipe.json", {"train_bpc": losses(Path(place))})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import nn
 
 import bipolar
 from bipolar.lab.training.text import evaluate_text
-from tests.compatibility.make import models, networks, output_of
+from tests.compatibility.make import losses, models, networks, output_of
 
 HERE = Path(__file__).parent
 
@@ -46,3 +46,9 @@ def test_a_run(tmp_path: Path) -> None:
         bipolar.models.CharRNN(28, 8, 4).state_dict().keys()
         == torch.load(run / "checkpoints/best.pt", weights_only=True)["model"].keys()
     )
+
+
+def test_the_paper_recipe_trains_as_it_did(tmp_path: Path) -> None:
+    """To rounding, which depends on the processor."""
+    expected = json.loads((HERE / "paper_recipe.json").read_text())["train_bpc"]
+    assert losses(tmp_path) == pytest.approx(expected, rel=1e-6)
