@@ -16,13 +16,19 @@ from bipolar.models._hub import HubMixin
 from bipolar.models._writer import Writer, symbols_of
 
 
+def one_hot(symbols: int) -> Tensor:
+    """The characters one-hot, scaled to a unit second moment, (symbols, symbols)."""
+    return torch.eye(symbols).mul_(symbols**0.5)
+
+
 class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"):
     r"""A fixed embedding, a deep recurrent stack, and a linear decoder.
 
     .. math::
         p(c_{t+1}) = \text{softmax}(D \, h_L(t) + d), \quad h(t) = \text{rnn}(E_{c_t}, h(t-1))
 
-    The embedding :math:`E \sim \mathcal{N}(0, 1)` is as wide as the layers and not trained, as in the paper.
+    The embedding E is not trained. For the stack it is :math:`\mathcal{N}(0, 1)` and as wide as the layers, as in the
+    paper; torch's own cells read the characters one-hot, times the square root of their number.
 
     Args:
         vocabulary: the characters that the model knows, or only their number
@@ -71,7 +77,7 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
         if hidden_size < 1:
             raise ValueError(f"hidden_size: expected at least 1, got {hidden_size}")
         self.vocabulary = vocabulary
-        self.register_buffer("embedding", torch.randn(symbols, hidden_size))
+        self.register_buffer("embedding", torch.randn(symbols, hidden_size) if cell == "stack" else one_hot(symbols))
         self.rnn: nn.Module
         if cell == "stack":
             self.rnn = StackedRNN(
@@ -92,7 +98,7 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
             if recurrent_dropout or block_dropout:
                 raise ValueError(f"recurrent_dropout, block_dropout: torch's own {cell!r} has neither")
             kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[cell]
-            self.rnn = kind(hidden_size, hidden_size, num_layers, dropout=dropout if num_layers > 1 else 0.0)
+            self.rnn = kind(symbols, hidden_size, num_layers, dropout=dropout if num_layers > 1 else 0.0)
         self.cell = cell
         self.decoder = nn.Linear(hidden_size, symbols)
 
@@ -166,7 +172,8 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
 
         def count(width: int) -> int:
             layer = gates * (2 * width * width + biases * width)
-            return num_layers * layer + (width + 1) * vocab
+            lowest = 0 if cell == "stack" else gates * width * (vocab - width)  # which reads characters one-hot
+            return num_layers * layer + lowest + (width + 1) * vocab
 
         width = 1
         while count(width + 1) <= params:

@@ -21,8 +21,8 @@ def test_formula() -> None:
             w @ x + r @ m + b
             for w, r, b in zip(w_x, cell.recurrent.split(HIDDEN), cell.bias.split(HIDDEN), strict=True)
         )
-        c = f.sigmoid() * c + i.sigmoid() * u.tanh()
-        h = o.sigmoid() * c.tanh()
+        c = f.sigmoid() * c + i.sigmoid() * u
+        h = (o.sigmoid() * c).tanh()
         return h, (h, c)
 
     check_twin(cell, twin)

@@ -1,5 +1,6 @@
 """The language model of any cell: sizes, windows and steps, files, options, the term of its loss."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,18 @@ def test_options_reach_the_cell() -> None:
     ("cell", "options", "message"),
     [
         ("mlstm", {"zoneout": 0.1}, "zoneout: the cell 'mlstm' has no such option, got 0.1; it has norm_stabiliser"),
-        ("lstm", {"zoneout": 1.0}, "expected a rate from 0 up to, not including, 1"),
+        ("lstm", {"zoneout": 1.0}, "^zoneout: expected a rate .* not including, 1, got 1.0; the cell is 'lstm'"),
+        ("lstm", {"zoneout_cell": -0.1}, "^zoneout_cell: expected a rate"),
+        ("gru", {"stochastic_depth": 1.0}, "^stochastic_depth: expected a rate"),
+        ("lstm", {"candidate_dropout": 1.0}, "^candidate_dropout: expected a rate"),
+        ("delta_rnn", {"candidate_dropout": 1.0}, "^candidate_dropout: expected a rate"),
+        ("lstm", {"recurrent_dropout": 1.0}, "^recurrent_dropout: expected a rate"),
+        ("highway", {"input_dropout": 2.0}, "^input_dropout: expected a rate"),
+        ("highway", {"depth": 0}, "^depth: expected a whole number of at least 1, got 0; the cell is 'highway'"),
+        ("hyper_lstm", {"embedding_size": 0}, "^embedding_size: expected a whole number of at least 1"),
+        ("rnn", {"norm_stabiliser": -1.0}, "^norm_stabiliser: expected a number that is not negative, got -1.0"),
+        ("rnn", {"norm_stabiliser": math.nan}, "^norm_stabiliser: expected a number that is not negative, got nan"),
+        ("transformer", {"norm_stabiliser": 1.0}, "^norm_stabiliser: the cell 'transformer' has no such option"),
         ("lstm", {"batch_norm": True, "layer_norm": True}, "layer_norm: expected nothing beside batch_norm"),
         ("transformer", {"heads": 3}, "heads: expected heads of an even width"),
         ("elman", {}, "cell: expected one of 'rnn', 'relu'"),
@@ -81,15 +93,51 @@ def test_bad_options(cell: str, options: dict[str, Any], message: str) -> None:
         model_of(cell, **options)
 
 
+@pytest.mark.parametrize("cell", ["hm_lstm", "transformer"])
+def test_levels_are_called_layers(cell: str) -> None:
+    with pytest.raises(ValueError, match=rf"^num_layers: expected .*at least [12].*, got 0; the cell is '{cell}'"):
+        RivalRNN("abc", 16, 0, cell)
+
+
+def test_heads_are_checked_before_a_width_is_found() -> None:
+    with pytest.raises(ValueError, match=r"^heads: expected a whole number of at least 1, got 0"):
+        RivalRNN.width_for(1e5, 2, 50, "transformer", {"heads": 0})
+
+
 def test_the_norm_stabiliser_is_a_term_of_the_loss_in_training_alone() -> None:
     model = model_of("rnn", norm_stabiliser=2.0)
     tokens = torch.randint(5, (7, 3))
-    penalties = []
-    for mode in (False, True):
-        model.train(mode)(tokens)
-        penalties.append(model.penalty)
-    assert penalties[0] is None
-    torch.testing.assert_close(penalties[1], norm_stabiliser(model.rnn(model.embedding[tokens])[0], 2.0))
+    model.eval()(tokens)
+    assert model.penalty is None
+    model.train()(tokens)
+    first, _ = model.rnn.layers[0](model.embedding[tokens])
+    second, _ = model.rnn.layers[1](first)
+    torch.testing.assert_close(model.penalty, norm_stabiliser(first, 2.0) + norm_stabiliser(second, 2.0))
+
+
+def test_dropout_on_outputs_does_not_reach_the_norm_stabiliser() -> None:
+    model = RivalRNN(5, 16, 1, "rnn", dropout=0.9, options={"norm_stabiliser": 2.0})
+    tokens = torch.randint(5, (7, 3))
+    found = []
+    for _ in range(2):
+        model(tokens)
+        found.append(model.penalty)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("cell", [cell for cell, rival in RIVALS.items() if rival.recurrent])
+def test_every_recurrent_cell_has_a_norm_stabiliser(cell: str) -> None:
+    model, tokens = model_of(cell, norm_stabiliser=2.0), torch.randint(5, (7, 3))
+    model(tokens)
+    assert model.penalty > 0
+
+
+def test_characters_are_one_hot() -> None:
+    """So a network has as many weights as published: an LSTM of 1,000 units on 50 characters 4 x 1,000 x 1,050."""
+    with torch.device("meta"):
+        model = RivalRNN(50, 1000, 1, "lstm")
+    assert model.num_parameters == 4 * 1000 * 1050 + 4000 + 1001 * 50
+    assert torch.equal(RivalRNN(4, 8, 1, "lstm").embedding, 2 * torch.eye(4))
 
 
 def test_the_slope_of_detectors_follows_the_epoch() -> None:

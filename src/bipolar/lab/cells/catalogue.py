@@ -1,12 +1,14 @@
 """The rivals by name: the class of each, the options it has, and the way to more layers."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
+from bipolar.lab.cells.arguments import check_counts, check_rates
 from bipolar.lab.cells.delta_rnn import DeltaRNN
 from bipolar.lab.cells.dots import DOTS
 from bipolar.lab.cells.gru import GRU
@@ -44,6 +46,11 @@ def hyper_lstm(input_size: int, hidden_size: int, **options: Any) -> Cell:
     return HyperLSTM(input_size, hidden_size, hyper_size=max(1, round(0.128 * hidden_size)), **options)
 
 
+def dots(input_size: int, hidden_size: int) -> Cell:
+    """The DOT(S)-RNN with as many units in its state to one of its output as published, 400 to 600."""
+    return DOTS(input_size, hidden_size, state_size=max(1, round(2 / 3 * hidden_size)))
+
+
 @dataclass(frozen=True)
 class Rival:
     """A network of the tables."""
@@ -55,14 +62,18 @@ class Rival:
     around: tuple[str, ...] = ()
     #: the argument that takes the number of layers, of a network that has levels of its own
     levels: str | None = None
+    #: whether there are hidden units whose norm can be stabilised
+    recurrent: bool = True
 
     @property
     def known(self) -> tuple[str, ...]:
         """The names of all its options."""
-        return (*self.options, *self.around, "norm_stabiliser")
+        return (*self.options, *self.around, *(["norm_stabiliser"] if self.recurrent else []))
 
-    def build(self, cell: str, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]) -> nn.Module:
-        """The layers; ``options`` are all those of the model."""
+    def build(
+        self, cell: str, input_size: int, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]
+    ) -> nn.Module:
+        """The layers; ``options`` are all those of the model. Errors name the options as the model has them."""
         if self.levels is not None and dropout:  # which a network with levels has, or not, by itself
             options = options | {"dropout": dropout}
         for name, value in options.items():
@@ -70,12 +81,34 @@ class Rival:
                 raise ValueError(
                     f"{name}: the cell {cell!r} has no such option, got {value}; it has {', '.join(self.known)}"
                 )
-        if hidden_size < 1:
-            raise ValueError(f"hidden_size: expected at least 1, got {hidden_size}")
+        try:
+            return self._made(input_size, hidden_size, num_layers, dropout, options)
+        except ValueError as error:
+            raise ValueError(f"{error}; the cell is {cell!r}") from None
+
+    def _made(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]
+    ) -> nn.Module:
+        check_counts(hidden_size=hidden_size)
+        check_rates(**{name: value for name, value in options.items() if name in RATES})
+        stabiliser = float(options.get("norm_stabiliser", 0.0))
+        if not 0 <= stabiliser < math.inf:
+            raise ValueError(f"norm_stabiliser: expected a number that is not negative, got {stabiliser}")
         inner = {self.options[name]: value for name, value in options.items() if name in self.options}
-        if self.levels is not None:
-            return self.make(hidden_size, hidden_size, **{self.levels: num_layers}, **inner)
-        return Layers(partial(self._layer, options, inner), hidden_size, hidden_size, num_layers, dropout=dropout)
+        made: nn.Module
+        try:
+            if self.levels is None:
+                make = partial(self._layer, options, inner)
+                made = Layers(make, input_size, hidden_size, num_layers, dropout=dropout)
+            else:
+                made = self.make(input_size, hidden_size, **{self.levels: num_layers}, **inner)
+        except ValueError as error:
+            names = {argument: name for name, argument in self.options.items()} | {self.levels: "num_layers"}
+            name, colon, rest = str(error).partition(":")
+            raise ValueError(f"{names.get(name, name)}{colon}{rest}") from None
+        for each in made.layers if isinstance(made, Layers) else [made]:
+            cast(Cell, each).stabiliser = stabiliser
+        return made
 
     def _layer(self, options: dict[str, Any], inner: dict[str, Any], input_size: int, hidden_size: int) -> Cell:
         layer = self.make(input_size, hidden_size, **inner)
@@ -87,6 +120,8 @@ class Rival:
 
 
 AROUND = ("zoneout", "stochastic_depth")
+#: The options that are rates of noise.
+RATES = (*AROUND, "zoneout_cell", "candidate_dropout", "input_dropout", "recurrent_dropout")
 OF_LSTM = ("layer_norm", "weight_norm", "batch_norm")
 
 #: All rivals; those of torch's names are ours where an option asks for more than torch has.
@@ -104,14 +139,23 @@ RIVALS = {
     "mi_lstm": Rival(MILSTM),
     "mlstm": Rival(MLSTM),
     "delta_rnn": Rival(DeltaRNN, {"candidate_dropout": "dropout"}),
-    "dots": Rival(DOTS),
+    "dots": Rival(dots),
     "skipping": Rival(SkippingRNN, {"skip": "skip"}),
     "highway": Rival(
         Highway, {"depth": "depth", "input_dropout": "input_dropout", "recurrent_dropout": "hidden_dropout"}
     ),
-    "hyper_lstm": Rival(hyper_lstm, {"layer_norm": "layer_norm", "candidate_dropout": "recurrent_dropout"}),
+    "hyper_lstm": Rival(
+        hyper_lstm,
+        {
+            "layer_norm": "layer_norm",
+            "candidate_dropout": "recurrent_dropout",
+            "embedding_size": "embedding_size",
+        },
+    ),
     "hm_lstm": Rival(HMLSTM, {"layer_norm": "layer_norm"}, levels="levels"),
     "indrnn": Rival(IndRNN, {"batch_norm": "batch_norm"}),
     "mingru": Rival(MinGRU),
-    "transformer": Rival(Transformer, {name: name for name in ("heads", "context", "dropout")}, levels="layers"),
+    "transformer": Rival(
+        Transformer, {name: name for name in ("heads", "context", "dropout")}, levels="layers", recurrent=False
+    ),
 }

@@ -25,8 +25,9 @@ class DeltaRNN(Cell):
 
     Reference: Ororbia et al., `Learning Simpler Language Models with the Differential State Framework
     <https://arxiv.org/abs/1703.08864>`_, 2017. There, on the characters of Penn Treebank: 1.251 BPC with dropout. Where
-    the text leaves a choice, we take that of code from the authors' laboratory: the outer function is ReLU; alpha,
-    beta1 and beta2 start at 2, 1 and 1. We choose where dropout stands: on the candidate, so that memory is not lost.
+    the text leaves a choice, we take that of code from the authors' laboratory: alpha, beta1 and beta2 start at 2, 1
+    and 1, and dropout may stand on the candidate, so that memory is not lost. Its example for characters has tanh as
+    the outer function; we choose ReLU.
 
     Args:
         input_size: the width of the input

@@ -30,8 +30,9 @@ class HMLSTM(Cell):
     call :meth:`anneal` at each epoch. The top level has no level above it, no detector and no flush.
 
     Reference: Chung et al., `Hierarchical Multiscale Recurrent Neural Networks <https://arxiv.org/abs/1609.01704>`_,
-    2016. There: three levels, of 512 units on Penn Treebank with an output embedding of 512, of 1,024 units on Text8;
-    layer norm; the slope :math:`\min(5, 1 + 0.04 \cdot \text{epoch})`. Layer norm stands where Ba et al. have it in an
+    2016. There: three levels, of 512 units on Penn Treebank with an output embedding of 512, of 1,024 units on Text8
+    with one of 2,048; layer norm; the slope :math:`\min(5, 1 + 0.04 \cdot \text{epoch})`, but 1 on Text8. Layer norm
+    stands where Ba et al. have it in an
     LSTM: on each of the three products, over all gates together, before z switches it, and on c within the last tanh.
     That place, the start of torch's own cells, zero biases, and a detector that also works where its level copies are
     our choice.

@@ -40,9 +40,10 @@ class HyperLSTM(Cell):
 
     Reference: Ha et al., `HyperNetworks <https://arxiv.org/abs/1609.09106>`_, 2016. There, on the characters of Penn
     Treebank: 1,000 units, 128 in the hypernetwork, embeddings of 4 (4.91 million parameters with the softmax, 4.92 with
-    layer norm) or 16, recurrent dropout of 0.1. The start is that of the released code: the D that scale begin at 0.1
-    over the embedding size and their z at one, so that each weight begins at a tenth; what shifts begins at zero; the
-    recurrent weights of each gate begin orthogonal.
+    layer norm) or 16, recurrent dropout of 0.1, or 0.15 with embeddings of 16. The text computes z from
+    :math:`\hat h_{t-1}`; the released code and we, from :math:`\hat h_t`. The start is that of the released code: the D
+    that scale begin at 0.1 over the embedding size and their z at one, so that each weight begins at a tenth; what
+    shifts begins at zero; the recurrent weights of each gate begin orthogonal.
 
     Args:
         input_size: the width of the input
@@ -103,9 +104,10 @@ class HyperLSTM(Cell):
         return nn.functional.linear(x, self.input, bias)
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
+        once = (nn.functional.pad(self.embed_bias, (0, 4 * self.embedding_size)),)
         if not self.training or not self.recurrent_dropout:
-            return Drawn()
-        return Drawn(each=(dice.dropped_out(self.recurrent_dropout, steps, batch, self.hidden_size),))
+            return Drawn(once)
+        return Drawn(once, (dice.dropped_out(self.recurrent_dropout, steps, batch, self.hidden_size),))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         h, c, hyper_h, hyper_c = state
@@ -120,7 +122,7 @@ class HyperLSTM(Cell):
         seen = hyper_c if self.hyper_cell_norm is None else self.hyper_cell_norm(hyper_c)
         hyper_h = torch.sigmoid(o) * torch.tanh(seen)
 
-        z = torch.addmm(nn.functional.pad(self.embed_bias, (0, 4 * embedding)), hyper_h, self.embed.T)
+        z = torch.addmm(once[0], hyper_h, self.embed.T)
         scale_h, scale_x, shift = torch.bmm(z.view(batch, 12, embedding).transpose(0, 1), self.decode).chunk(3)
         of_h, of_x = (p[:, :main].view(batch, 4, -1).transpose(0, 1) for p in (product, x))
         gates = scale_h * of_h + scale_x * of_x + shift + self.bias

@@ -68,4 +68,4 @@ class MinGRU(Cell):
         for z, candidate in zip(*(part.unbind(0) for part in self.gates(x)), strict=True):
             h = torch.lerp(h, candidate, z)
             outputs.append(h)
-        return torch.stack(outputs), h.unsqueeze(0)
+        return self.stabilised(torch.stack(outputs)), h.unsqueeze(0)

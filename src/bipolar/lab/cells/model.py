@@ -6,15 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._tools.restoring import evaluating
+from bipolar.lab.cells.arguments import check_counts
 from bipolar.lab.cells.catalogue import RIVALS
-from bipolar.lab.cells.norm_stabiliser import norm_stabiliser
+from bipolar.lab.cells.protocol import Cell
+from bipolar.models._char_rnn import one_hot
 from bipolar.models._hub import HubMixin
 from bipolar.models._load import KINDS
 from bipolar.models._writer import Writer, symbols_of
 
 
 class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"):
-    r"""A fixed embedding, layers of a cell, and a linear decoder: :class:`~bipolar.models.CharRNN` with another cell.
+    r"""Layers of a cell that read characters one-hot, and a linear decoder.
+
+    An embedding as wide as the layers, which :class:`~bipolar.models.CharRNN` has for the paper's stack, would cost the
+    cells weights in their first layer that bring nothing: as published, they read the characters themselves. They are
+    scaled to a unit second moment, as that embedding is.
 
     Args:
         vocabulary: the characters that the model knows, or only their number
@@ -53,19 +59,19 @@ class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit
         if cell not in RIVALS:
             raise ValueError(f"cell: expected one of {', '.join(map(repr, RIVALS))}, got {cell!r}")
         self.vocabulary, self.cell = vocabulary, cell
-        self.beta = float((options or {}).get("norm_stabiliser", 0.0))
         #: a term of the loss from the last pass in training; None without one
         self.penalty: Tensor | None = None
-        self.rnn = RIVALS[cell].build(cell, hidden_size, num_layers, dropout, options or {})
-        self.register_buffer("embedding", torch.randn(symbols, hidden_size))
+        self.rnn = RIVALS[cell].build(cell, symbols, hidden_size, num_layers, dropout, options or {})
+        self.register_buffer("embedding", one_hot(symbols))
         self.decoder = nn.Linear(hidden_size, symbols)
 
     def forward(
         self, tokens: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         output, state = self.rnn(nn.functional.embedding(tokens, self.embedding), state, generator=generator)
-        if self.beta and self.training:
-            self.penalty = norm_stabiliser(output, self.beta)
+        penalties = [module.penalty for module in self.rnn.modules() if isinstance(module, Cell)]
+        found = [penalty for penalty in penalties if penalty is not None]
+        self.penalty = torch.stack(found).sum() if found else None
         return self.decoder(output), state
 
     def step(self, token: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -97,7 +103,9 @@ class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit
                 return cls(vocab, width, num_layers, cell, options=options).num_parameters
 
         # heads share the width of a transformer: each has an even number of its units
-        unit = 2 * int((options or {}).get("heads", 4)) if cell == "transformer" else 1
+        heads = int((options or {}).get("heads", 4))
+        check_counts(heads=heads)
+        unit = 2 * heads if cell == "transformer" else 1
         low, high = 0, 1
         while count(high * unit) < params:
             low, high = high, 2 * high

@@ -1,5 +1,7 @@
 """The norm stabiliser: a price on changes of the norm of the hidden units."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -29,7 +31,7 @@ def norm_stabiliser(outputs: Tensor, beta: float) -> Tensor:
         raise ValueError(
             f"outputs: expected a shape of (time, batch, width) with a time of at least 2, got {tuple(outputs.shape)}"
         )
-    if beta < 0:
+    if not 0 <= beta < math.inf:
         raise ValueError(f"beta: expected a number that is not negative, got {beta}")
     norms: Tensor = torch.linalg.vector_norm(outputs, dim=-1)
     return beta * norms.diff(dim=0).square().mean()

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from bipolar.lab.cells.norm_stabiliser import norm_stabiliser
+
 #: The parts of a state, each of shape (batch, width).
 State: TypeAlias = tuple[Tensor, ...]
 
@@ -57,6 +59,9 @@ class Cell(nn.Module, ABC):
 
     #: the widths of the parts of the state
     sizes: tuple[int, ...]
+    #: the weight of the norm stabiliser on the hidden units, and the term of the loss from the last pass in training
+    stabiliser = 0.0
+    penalty: Tensor | None = None
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -93,7 +98,13 @@ class Cell(nn.Module, ABC):
         for row, noise in zip(self.prepare(x).unbind(0), rows, strict=True):
             output, parts = self.step(row, parts, once, noise)
             outputs.append(output)
-        return self.finish(torch.stack(outputs)), torch.cat(parts, dim=-1).unsqueeze(0)
+        raw = self.stabilised(torch.stack(outputs))
+        return self.finish(raw), torch.cat(parts, dim=-1).unsqueeze(0)
+
+    def stabilised(self, hidden: Tensor) -> Tensor:
+        """The hidden units of all time steps as they are, with their penalty noted."""
+        self.penalty = norm_stabiliser(hidden, self.stabiliser) if self.training and self.stabiliser else None
+        return hidden
 
 
 def uniform_(parameters: Sequence[Tensor], width: int) -> None:

@@ -29,9 +29,7 @@ NETWORKS = {
         noise=True,
     ),
     "MI-RNN": Network(TextModel(1, 2000, cell="mi_rnn"), ("MI-RNN 1x2000 (Wu et al., 2016)",), gates=False),
-    "DOT(S)-RNN": Network(
-        TextModel(1, params=0.79e6, cell="dots"), ("DOT(S)-RNN (Pascanu et al., 2013)",), gates=False
-    ),
+    "DOT(S)-RNN": Network(TextModel(1, 600, cell="dots"), ("DOT(S)-RNN (Pascanu et al., 2013)",), gates=False),
     "LSTM": Network(TextModel(1, 1000, cell="lstm"), ("LSTM 1x1000 (Krueger et al., 2016)",)),
     "LSTM + stochastic depth": Network(
         TextModel(1, 1000, cell="lstm", rival=RivalOptions(stochastic_depth=0.05)),
@@ -69,7 +67,12 @@ NETWORKS = {
         ("HM-LSTM 3x512 + Layer norm (Chung et al., 2016)",),
     ),
     "HyperLSTM + layer norm": Network(
-        TextModel(1, 1000, cell="hyper_lstm", rival=RivalOptions(layer_norm=True, candidate_dropout=0.1)),
+        TextModel(
+            1,
+            1000,
+            cell="hyper_lstm",
+            rival=RivalOptions(layer_norm=True, candidate_dropout=0.15, embedding_size=16),
+        ),
         ("HyperNetworks (Ha et al., 2016)",),
     ),
     STACK: Network(table1.base("paper", 36).model, ("BELU 36x256 (Eidnes & Nøkland, 2018)",), gates=False),

@@ -298,6 +298,10 @@ class TextConfig(RunConfig):
                 f"--optimizer path_sgd: the cell {self.model.cell!r} does not consist of ReLUs; --model.cell takes "
                 f"{', '.join(RECTIFIED)} for it"
             )
+        if self.model.rival.norm_stabiliser and self.window < 2:
+            raise UsageError(
+                f"--window {self.window}: the norm stabiliser compares a step with the one before; take 2 steps or more"
+            )
         if not 0 < self.train_share <= 1:
             raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))

@@ -40,6 +40,14 @@ class OfLSTMs:
 
 
 @dataclass(frozen=True)
+class OfHyperLSTM:
+    """The HyperLSTM."""
+
+    embedding_size: Annotated[IntFlag, _of_model("embedding_size")] = None
+    """The width of what the small network says to the large one. Default: 4."""
+
+
+@dataclass(frozen=True)
 class OfHighway:
     """The recurrent highway network."""
 
@@ -76,7 +84,7 @@ class OfAllRivals:
 
 
 @dataclass(frozen=True)
-class RivalOptions(OfAllRivals, OfTransformer, OfSkipping, OfHighway, OfLSTMs, OfHeldStates):
+class RivalOptions(OfAllRivals, OfTransformer, OfSkipping, OfHighway, OfHyperLSTM, OfLSTMs, OfHeldStates):
     """Options of the rivals, each of some cells alone; their defaults are the published values."""
 
     @property
@@ -94,13 +102,14 @@ def _box(title: str) -> Any:
 def of_families(
     held: Annotated[OfHeldStates, _box("rnn, relu, irnn, gru and lstm")],
     lstms: Annotated[OfLSTMs, _box("lstm and its kin")],
+    hyper: Annotated[OfHyperLSTM, _box("hyper_lstm")],
     highway: Annotated[OfHighway, _box("highway")],
     skipping: Annotated[OfSkipping, _box("skipping")],
     transformer: Annotated[OfTransformer, _box("transformer")],
     rivals: Annotated[OfAllRivals, _box("rival")],
 ) -> RivalOptions:
     """The options, from those of each family: the help lists them so."""
-    families = (held, lstms, highway, skipping, transformer, rivals)
+    families = (held, lstms, hyper, highway, skipping, transformer, rivals)
     return RivalOptions(**{name: value for family in families for name, value in vars(family).items()})
 
 
