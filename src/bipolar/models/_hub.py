@@ -1,5 +1,6 @@
 """Files of models: weights as safetensors and the configuration as JSON, by the mixin of huggingface_hub."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,7 +65,7 @@ class HubMixin(PyTorchModelHubMixin):
 
     def _is_made_by(self, config: dict[str, Any]) -> bool:
         with torch.device("meta"):
-            return repr(type(self)(**config)) == repr(self)
+            return _structure(type(self)(**config)) == _structure(self)
 
     def _present_activation(self, config: dict[str, Any]) -> dict[str, str]:
         """The activation that the model has now, after a conversion, if all its activations are the same."""
@@ -78,6 +79,11 @@ class HubMixin(PyTorchModelHubMixin):
     @classmethod
     def _from_pretrained(cls, *, strict: bool = True, **kwargs: Any) -> Any:
         return super()._from_pretrained(strict=strict, **kwargs)
+
+
+def _structure(model: Any) -> str:
+    """The modules of a model in words, without the type and device of numbers, which lists of parameters have there."""
+    return re.sub(r"(Parameter containing: \[)\S+ (of size [0-9x]+)[^\]]*", r"\1\2", repr(model))
 
 
 __all__ = ["CONFIG", "WEIGHTS", "HubMixin"]

@@ -96,10 +96,11 @@ def test_windows(layer_norm: bool) -> None:
     check_windows(made(3, layer_norm))
 
 
+@pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("shift", [-1e3, 1e3])
-def test_gradients(shift: float) -> None:
+def test_gradients(shift: float, layer_norm: bool) -> None:
     """With detectors held fast, shut or open, all is smooth."""
-    cell = HMLSTM(2, 2, level_size=1)
+    cell = HMLSTM(2, 2, level_size=2 if layer_norm else 1, layer_norm=layer_norm)
     with torch.no_grad():
         for bias in cell.biases[:-1]:
             bias[-1] = shift

@@ -154,3 +154,11 @@ def test_arguments() -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_copying(layer_norm: bool) -> None:
     check_copying(HyperLSTM(4, 16, hyper_size=8, embedding_size=2, layer_norm=layer_norm), steps=80, rate=0.03)
+
+
+def test_layer_norm_at_its_affine_start() -> None:
+    cell = HyperLSTM(INPUT, HIDDEN, hyper_size=HYPER, embedding_size=EMBEDDING, layer_norm=True)
+    for norms in (cell.norms, cell.cell_norm, cell.hyper_norms, cell.hyper_cell_norm):
+        assert norms is not None
+        assert torch.equal(norms.gain, torch.ones_like(norms.gain))
+        assert not norms.bias.any()

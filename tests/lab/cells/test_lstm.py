@@ -196,3 +196,12 @@ def test_copying(options: dict[str, float | bool]) -> None:
 
 def test_copying_with_weight_norm() -> None:
     check_copying(LSTM(4, 24, weight_norm=True), steps=150, rate=0.02)
+
+
+def test_layer_norm_at_its_affine_start() -> None:
+    cell = LSTM(INPUT, HIDDEN, layer_norm=True)
+    assert cell.norm is not None
+    assert cell.gain is not None
+    for gain in (cell.gain, cell.norm.weight):
+        assert torch.equal(gain, torch.ones_like(gain))
+    assert not cell.norm.bias.any()

@@ -57,6 +57,14 @@ def test_files(cell: str, options: dict[str, Any], tmp_path: Path) -> None:
     assert text[0] == text[1]
 
 
+@pytest.mark.parametrize("cell", RIVALS)
+def test_files_in_double_precision(cell: str, tmp_path: Path) -> None:
+    model = model_of(cell).double().eval()
+    model.save_pretrained(tmp_path)
+    tokens = torch.randint(5, (7, 3))
+    torch.testing.assert_close(bipolar.load(tmp_path, RivalRNN).double()(tokens)[0], model(tokens)[0])
+
+
 def test_options_reach_the_cell() -> None:
     zoneout = model_of("lstm", zoneout=0.1, zoneout_cell=0.4).rnn.layers[1]
     assert isinstance(zoneout, Zoneout)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bipolar.lab.cells.lstm import LSTM
 from bipolar.lab.cells.protocol import State
 from bipolar.lab.cells.recurrent_batch_norm import BatchNormLSTM, StepBatchNorm
 from bipolar.lab.cells.zoneout import Zoneout
@@ -136,3 +137,17 @@ def test_mistakes() -> None:
 
 def test_copying() -> None:
     check_copying(BatchNormLSTM(4, 24, max_steps=12), steps=120, rate=0.02)
+
+
+def test_norms_that_change_nothing_leave_an_lstm() -> None:
+    """Gains of one and the statistics of a standard normal distribution."""
+    cell, plain = BatchNormLSTM(INPUT, HIDDEN, max_steps=MAX).eval(), LSTM(INPUT, HIDDEN)
+    for norm in (module for module in cell.modules() if isinstance(module, StepBatchNorm)):
+        nn.init.ones_(norm.gamma)
+        norm.variance.fill_(1 - norm.eps)
+    with torch.no_grad():
+        plain.input.copy_(cell.input)
+        plain.recurrent.copy_(cell.recurrent)
+        plain.bias.copy_(cell.bias)
+    x = torch.randn(STEPS, BATCH, INPUT)
+    torch.testing.assert_close(cell(x)[0], plain(x)[0])

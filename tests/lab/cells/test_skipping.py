@@ -6,7 +6,8 @@ from torch import Tensor
 
 from bipolar.lab.cells.protocol import State
 from bipolar.lab.cells.skipping import SkippingRNN
-from tests.lab.cells.twins import HIDDEN, INPUT, STEPS, check_copying, check_twin, check_windows
+from bipolar.lab.cells.vanilla import Vanilla
+from tests.lab.cells.twins import HIDDEN, INPUT, STEPS, check_copying, check_gradients, check_twin, check_windows
 
 
 @pytest.mark.parametrize("skip", [2, 3])
@@ -47,11 +48,18 @@ def test_parameters() -> None:
 
 def test_gradients() -> None:
     """Where no unit is near its kink, the gradients are those of finite differences."""
-    cell = SkippingRNN(INPUT, HIDDEN, skip=3).double()
-    x = torch.randn(STEPS, 2, INPUT, dtype=torch.float64, requires_grad=True)
-    state = torch.rand(1, 2, 3 * HIDDEN, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(cell, (x, state))
+    check_gradients(SkippingRNN(INPUT, HIDDEN, skip=3))  # no unit is at its kink
 
 
 def test_copying() -> None:
     check_copying(SkippingRNN(4, 24), steps=100)
+
+
+def test_without_the_skip_it_is_a_rectified_layer() -> None:
+    cell, plain = SkippingRNN(INPUT, HIDDEN), Vanilla(INPUT, HIDDEN, "relu")
+    with torch.no_grad():
+        cell.recurrent[:, HIDDEN:].zero_()
+        plain.recurrent.copy_(cell.recurrent[:, :HIDDEN])
+    plain.input.load_state_dict(cell.input.state_dict())
+    x = torch.randn(STEPS, 2, INPUT)
+    torch.testing.assert_close(cell(x)[0], plain(x)[0])

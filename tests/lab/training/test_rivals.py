@@ -17,11 +17,31 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import read_metrics
-from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model
+from bipolar.lab.training.processes import without_fabric
+from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, text_task
 from bipolar.lab.training.text.rival_options import RivalOptions
 from bipolar.lab.training.update import Update
 
 SHORT = "--data python-docs --batch-size 8 --window 10 --recipe fast --max-valid-windows 2 --model.num-layers 2"
+
+
+def test_the_norm_stabiliser_is_a_term_of_the_loss() -> None:
+    losses = []
+    for beta in (None, 3.0):
+        model = TextModel(2, 8, cell="mi_rnn", rival=RivalOptions(norm_stabiliser=beta))
+        config = TextConfig("python-docs", model, batch_size=4, window=10)
+        task = text_task(config)
+        task.setup(config.machine.fabric())
+        torch.manual_seed(1)
+        for parameter in task.model.parameters():
+            torch.nn.init.normal_(parameter)
+        task.start_epoch(0)
+        losses.append(task.loss(0))
+    (plain, bpc), (stabilised, same) = losses
+    penalty = cast(RivalRNN, without_fabric(task.model)).penalty
+    assert penalty is not None
+    torch.testing.assert_close(stabilised, plain + penalty)
+    assert torch.equal(bpc, same)
 
 
 def test_a_rival_trains_stops_goes_on_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
