@@ -33,7 +33,7 @@ CHAPTERS = {
         "docs/guides/text",
         "docs/guides/deploy",
         "docs/guides/reproduce",
-        "docs/items",
+        "docs/guides/items",
     ],
     "Reference": [
         "docs/reference/index",

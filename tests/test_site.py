@@ -44,11 +44,11 @@ def test_the_site_and_one_with_broken_links(tmp_path: Path) -> None:
     (broken / "docs/index.md").write_text("# Start\n\n[a page](nowhere.md), {py:func}`bipolar.nothing`, and more.\n")
     (code, errors), (code_of_broken, errors_of_broken) = build({ROOT: tmp_path, broken: tmp_path / "broken"})
     assert code == 0, errors
-    the_site_is_whole(tmp_path / "site")
     assert code_of_broken != 0
     assert "nowhere.md" in errors_of_broken
     assert "bipolar.nothing" in errors_of_broken
     assert "bipolar.lsuv_ is not in docs/reference" in errors_of_broken
+    the_site_is_whole(tmp_path / "site")
 
 
 def the_site_is_whole(site: Path) -> None:
@@ -59,8 +59,10 @@ def the_site_is_whole(site: Path) -> None:
         assert loaded or name == "index.html"
         assert not [address for address in loaded if address.startswith(("http", "//"))], name
     assert all(f'id="bipolar.{name}"' in "".join(pages.values()) for name in ("lsuv_", "BReLU", "optim.pin", "load"))
-    if chromium := shutil.which("chromium") or shutil.which("chromium-browser"):
-        look(site, chromium)
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("the site is whole, but nobody looked at it: there is no chromium; apt-get install chromium")
+    look(site, chromium)
 
 
 def look(site: Path, chromium: str) -> None:

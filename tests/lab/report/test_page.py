@@ -108,6 +108,13 @@ class TestInABrowser:
         assert colours == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
         assert page.evaluate("document.documentElement.scrollWidth") <= 700
         assert not page.locator(".filters").is_visible()
+        hidden = (
+            "[...document.querySelectorAll('details.why')].filter(e => e.getBoundingClientRect().height < 20).length"
+        )
+        closed = "getComputedStyle(document.querySelector('details.why'), '::details-content').contentVisibility"
+        assert page.locator("details.why").count()
+        assert page.evaluate(closed) == "visible"  # paper has nothing to click on
+        assert page.evaluate(hidden) == 0
         assert page.pdf(format="A4").startswith(b"%PDF")
         page.close()
 

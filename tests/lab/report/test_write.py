@@ -146,17 +146,6 @@ def test_the_command_writes_the_verdicts(reported: Path, tmp_path: Path) -> None
         main(["report", str(reported), "--verdicts", str(tmp_path)])
 
 
-def test_the_example_of_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/items.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(text.split("```python\n")[1].split("```")[0], "my_table.py", "exec"), {"__name__": "__main__"})  # noqa: S102
-    page = (tmp_path / "runs/patterns/report.html").read_text()
-    assert "Which units are flipped" in page
-    assert "It does not matter which units are flipped." in page
-    assert "bipolar reproduce patterns" not in page  # which the command does not know
-    assert "halves" in page
-
-
 def test_tables_are_made_once_for_all_formats(tmp_path: Path) -> None:
     made = []
 

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -57,6 +58,20 @@ def test_somebody_else_there(server: socket.socket, monkeypatch: pytest.MonkeyPa
 def test_a_server_of_grpc(server: socket.socket) -> None:
     with server:
         check_address(answering(server, SETTINGS + bytes(5)))
+
+
+def test_a_server_that_does_not_answer_as_ray_does_is_told_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executors, "SLOW", 0.01)
+    with executors._said_if_slow("host:1"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("--ray-address host:1: something answers there, but not as a Ray")
+    for address, seconds in (("host:1", 0.0), (None, 0.2)):
+        with executors._said_if_slow(address):
+            time.sleep(seconds)
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("address", ["auto", "local", "provider://cluster"])

@@ -1,10 +1,11 @@
 """Executors of trials: one after another, in several processes, or on a Ray cluster."""
 
+import contextlib
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -34,6 +35,8 @@ IMPORTED = [
 RETRIES = 3
 #: Seconds that a Ray cluster has to answer; and the head of its answer, the settings that each side of HTTP/2 sends.
 ANSWER, SETTINGS = 4.0, b"\0\0\0\4"
+#: Seconds after which a connection to a cluster is slow.
+SLOW = 5.0
 
 
 def one_after_another(trials: Sequence[Trial], data_dir: Path | None, done: Callable[[Trial], None]) -> None:
@@ -118,7 +121,8 @@ def on_ray(address: str | None) -> Executor:
         began = not ray.is_initialized()
         if began:
             try:
-                ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+                with _said_if_slow(address):
+                    ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"--ray-address {address}: there is no cluster ({_first_line(error)})") from None
         try:
@@ -137,6 +141,22 @@ def on_ray(address: str | None) -> Executor:
                 ray.shutdown()
 
     return execute
+
+
+@contextlib.contextmanager
+def _said_if_slow(address: str | None) -> Iterator[None]:
+    """Says within ten seconds that a server does not answer as a Ray cluster does; a busy one may still."""
+    text = (
+        f"--ray-address {address}: something answers there, but not as a Ray cluster, or not yet. Ray goes on trying "
+        "for some minutes; Ctrl-C ends it."
+    )
+    timer = threading.Timer(SLOW, print, (text,), {"file": sys.stderr, "flush": True})
+    if address is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def check_address(address: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 #: The results of an item for one seed, ready for JSON.
 Results: TypeAlias = dict[str, Any]
 
-#: Stands in results in place of a number.
+#: Stands in results in place of a number, for a run that diverged.
 DNC = "did not converge"
 #: The share of a run after which its last steps begin.
 LATE = 0.9

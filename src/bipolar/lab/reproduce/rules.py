@@ -12,6 +12,7 @@ from bipolar.lab.reproduce.outcomes import DNC, Results
 from bipolar.lab.reproduce.tables import Entry
 from bipolar.lab.reproduce.verdicts import Evidence, MissingError, Verdict, named_by
 
+#: For validation and test errors of language models.
 BPC = Margin(0.02, 0.05, "BPC", paper=0.01)
 #: For means over all steps of two runs with the same random numbers, which are less noisy than their ends.
 BPC_OF_A_CURVE = Margin(0.01, 0.02, "BPC", paper=0.01)
