@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bipolar.lab.training.checkpoints import Checkpoints
 from tests.helpers.bad_trials import by_number
 from tests.helpers.definition import by_definition
 from torture import command
 from torture.calls import in_one_piece
-from torture.commands import Accident, Recipe, assert_same, found, run, undisturbed
+from torture.commands import Accident, Ended, Recipe, assert_safe, assert_same, found, run, undisturbed
 from torture.hostile import KINDS as HOSTILE
 from torture.pieces import PIECES
 from torture.summary import summary
@@ -46,7 +45,8 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     expected, operations = undisturbed(recipe, out.parent)
     killed = run(recipe.arguments(out), out, Accident("kill", operations // 2))
     assert killed.code == -9
-    assert Checkpoints(out / "checkpoints").last()
+    assert killed.saved > 0
+    assert_safe(out, killed)
     assert run(recipe.arguments(out), out).code == 0
     assert_same(out, expected)
     (out / "metrics.jsonl").write_text('{"step": 1}\n')
@@ -56,6 +56,12 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_lost_checkpoint_is_noticed(tmp_path: Path) -> None:
+    assert_safe(tmp_path, Ended(0, "", 5))
+    with pytest.raises(AssertionError, match="the checkpoint of step 3 was complete, and is lost"):
+        assert_safe(tmp_path, Ended(0, "", 5, saved=3))
+
+
 def test_a_crash_and_a_hang_cost_one_trial_each() -> None:
     tally = run_trials(BAD, 1, range(6), seconds=120)
     assert [failure.number for failure in tally.failures] == [1, 2, 3]
@@ -66,7 +72,7 @@ def test_a_crash_and_a_hang_cost_one_trial_each() -> None:
     assert crash.summary == "crash: the process died"
     assert hang.summary == "hangs: no answer within 2 s"
     assert tally.outcomes["not tried: not here"] == 1
-    assert tally.tried == 6
+    assert tally.tried == 5  # one was not tried
     assert f"drew {_drawn(5)}" in tally.outcomes
 
 

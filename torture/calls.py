@@ -475,6 +475,12 @@ def clip(random: Random, directory: Path) -> str:
     if isinstance(answer, Refusal):
         assert torch.equal(gradient, parameter.grad), "refused, but the gradient has changed"
         return str(answer)
+    triple = (parameter.detach(), gradient, parameter.grad)
+    for weights, before, after in [triple] if parameter.ndim < 2 else zip(*triple, strict=True):
+        norms = [float(part.double().norm()) for part in (weights, before)]
+        share = min(1.0, clipping * max(norms[0], 1e-3) / norms[1]) if norms[1] else 1.0
+        near = 2e-2 if parameter.dtype in (torch.float16, torch.bfloat16) else 1e-4
+        torch.testing.assert_close(after.double(), before.double() * share, rtol=near, atol=1e-6)
     return "right"
 
 

@@ -8,6 +8,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from typing import Any, Literal
 import torch
 
 from bipolar.lab.reproduce.executors import IMPORTED
+from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.journal import read_metrics
 from bipolar.models._hub import WEIGHTS
 from bipolar.models._load import OF_RUN
@@ -59,6 +61,8 @@ class Ended:
     said: str
     #: the operations on files under its directory
     operations: int
+    #: the step of its last checkpoint that was complete, 0 without one
+    saved: int = 0
 
 
 def run(arguments: Sequence[str], out: Path, accident: Accident | None = None, logs: Path | None = None) -> Ended:
@@ -85,9 +89,9 @@ def ended(process: BaseProcess) -> Ended:
     if hangs:
         process.kill()
         process.join()
-    said, count = (_read(Path(f"{process.name}.{kind}")) for kind in ("said", "count"))
+    said, count, saved = (_read(Path(f"{process.name}.{kind}")) for kind in ("said", "count", "saved"))
     assert not hangs, f"the command hangs: {said[-500:]}"
-    return Ended(process.exitcode or 0, said, int(count or 0))
+    return Ended(process.exitcode or 0, said, int(count or 0), max(map(int, saved.split()), default=0))
 
 
 def _read(path: Path) -> str:
@@ -99,7 +103,7 @@ def _command(arguments: list[str], out: Path, log: Path, accident: Accident | No
     said = os.open(f"{log}.said", os.O_WRONLY | os.O_CREAT)
     os.dup2(said, 1)
     os.dup2(said, 2)
-    operations = _watch(out, accident)
+    operations = _watch(out, accident, os.open(f"{log}.saved", os.O_WRONLY | os.O_CREAT))
     torch.set_num_threads(1)
     from bipolar.lab.cli import main
 
@@ -111,16 +115,24 @@ def _command(arguments: list[str], out: Path, log: Path, accident: Accident | No
         Path(f"{log}.count").write_text(str(operations()), encoding="utf-8")
 
 
-def _watch(out: Path, accident: Accident | None) -> Callable[[], int]:
-    """Counts operations on files under a directory, and lets the accident happen; returns how many there were."""
-    count, place = 0, str(out)
+def _watch(out: Path, accident: Accident | None, saved: int) -> Callable[[], int]:
+    """Counts operations on files under a directory, and lets the accident happen; returns how many there were.
+
+    The steps of checkpoints that are complete go to the file ``saved``: Python tells of a file that is about to get its
+    name, so that the operation after it finds it there.
+    """
+    count, place, renamed = 0, str(out), ""
     if accident is not None and accident.kind == "read-only":
         _obey_permissions()
 
     def look(event: str, given: tuple[Any, ...]) -> None:
-        nonlocal count
+        nonlocal count, renamed
         if event in EVENTS and str(given[0]).startswith(place):
             count += 1
+            if renamed:
+                os.write(saved, f"{int(renamed)}\n".encode())
+            name = re.fullmatch(r"step-(\d+)\.pt", Path(str(given[1])).name) if event == "os.rename" else None
+            renamed = name[1] if name else ""
             if accident is not None and count == accident.number:
                 if accident.milliseconds:
                     threading.Timer(accident.milliseconds / 1000, _happen, (accident.kind, out)).start()
@@ -219,18 +231,30 @@ def undisturbed(recipe: Recipe, directory: Path) -> tuple[dict[str, Any], int]:
 def found(out: Path) -> dict[str, Any]:
     """All that a run has found, without times: metrics, result, and the bits of its weights and of its model."""
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    last = torch.load(sorted((out / "checkpoints").glob("step-*.pt"))[-1], weights_only=True)
-    weights = {name: value.flatten().view(torch.uint8).numpy().tobytes() for name, value in _tensors(last["model"])}
     return {
         "metrics": [{k: v for k, v in row.items() if k != "seconds"} for row in read_metrics(out)],
         "result": {k: v for k, v in result.items() if k != "seconds"},
-        "weights": weights,
+        "weights": weights_of(out),
         "model": (out / OF_RUN / WEIGHTS).read_bytes(),
     }
 
 
-def _tensors(state: dict[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-    return [(name, value.contiguous()) for name, value in state.items()]
+def weights_of(out: Path) -> dict[str, bytes]:
+    """The bits of the weights in the last checkpoint of a run."""
+    last: dict[str, torch.Tensor] = torch.load(_last_of(out), weights_only=True)["model"]
+    return {name: value.contiguous().flatten().view(torch.uint8).numpy().tobytes() for name, value in last.items()}
+
+
+def _last_of(out: Path) -> Path:
+    return sorted((out / "checkpoints").glob("step-*.pt"))[-1]
+
+
+def assert_safe(out: Path, done: Ended) -> None:
+    """The last checkpoint that was complete, or a later one, is still there and whole."""
+    last = Checkpoints(out / "checkpoints").last() if done.saved else {"loop": {"step": 0}}
+    assert last is not None, f"the checkpoint of step {done.saved} was complete, and is lost"
+    step = last["loop"]["step"]
+    assert step >= done.saved, f"the checkpoint of step {done.saved} was complete; the last one now is of step {step}"
 
 
 def assert_same(out: Path, expected: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from bipolar.lab.training.checkpoints import Checkpoints
 from bipolar.lab.training.journal import read_metrics
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import command_of, descendants, wait_until
-from torture.commands import Accident, Recipe, assert_same, run, undisturbed
+from torture.commands import Accident, Recipe, assert_safe, assert_same, run, undisturbed, weights_of
 
 #: How often a run is killed at most.
 KILLS = 3
@@ -31,6 +31,7 @@ def a_killed_run(random: Random, directory: Path) -> str:
         checkpoints = Checkpoints(out / "checkpoints")
         assert not checkpoints.has_best or checkpoints.best(), "the best checkpoint is broken"
         assert done.code in (0, -signal.SIGKILL), f"exit code {done.code}: {done.said[-500:]}"
+        assert_safe(out, done)
     done = run(recipe.arguments(out), out)
     assert done.code == 0, f"does not go on, exit code {done.code}: {done.said[-500:]}"
     assert_same(out, expected)
@@ -98,4 +99,4 @@ def _results(out: Path) -> dict[str, Any]:
     metrics = {
         path.name: [{k: v for k, v in row.items() if k != "seconds"} for row in read_metrics(path)] for path in runs
     }
-    return {"results": record["results"], "metrics": metrics}
+    return {"results": record["results"], "metrics": metrics, "weights": {run.name: weights_of(run) for run in runs}}

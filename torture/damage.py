@@ -13,7 +13,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from torture.commands import Accident, Ended, Recipe, assert_same, ended, make_writable, run, start, undisturbed
+from torture.commands import (
+    Accident,
+    Ended,
+    Recipe,
+    assert_safe,
+    assert_same,
+    ended,
+    make_writable,
+    run,
+    start,
+    undisturbed,
+)
 from torture.trials import NotTriedError
 
 BROKEN = "there is no checkpoint that is not broken"
@@ -47,6 +58,7 @@ def full_disk(random: Random, directory: Path, recipe: Recipe, expected: dict[st
         done = run(arguments, out, logs=directory)
         if done.code:
             _assert_in_words(done)
+        assert_safe(out, done)
         filler.unlink()
         _goes_on(recipe, out, expected)
     return "in words, then the same" if done.code else "had space enough"
@@ -78,6 +90,7 @@ def read_only(random: Random, directory: Path, recipe: Recipe, expected: dict[st
     make_writable(out, True)
     if done.code:
         _assert_in_words(done)
+    assert_safe(out, done)
     _goes_on(recipe, out, expected)
     return "in words, then the same" if done.code else "the same"
 
@@ -144,6 +157,7 @@ def stopped(random: Random, directory: Path, recipe: Recipe, expected: dict[str,
         f"exit code {done.code}: {done.said[-500:]}"
     )
     assert "Traceback" not in done.said, f"a traceback: {done.said[-700:]}"
+    assert_safe(out, done)
     _goes_on(recipe, out, expected)
     return f"{kind}, then the same"
 

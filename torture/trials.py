@@ -23,6 +23,8 @@ Trial = Callable[[random.Random, Path], str]
 
 #: Seconds that a process may take to start, and its first word.
 START, READY = 300.0, "ready"
+#: How the outcome of a trial begins that this machine does not let happen.
+NOT_TRIED = "not tried"
 
 
 class NotTriedError(Exception):
@@ -70,7 +72,9 @@ class Tally:
 
     @property
     def tried(self) -> int:
-        return sum(self.outcomes.values()) + len(self.failures)
+        """The trials that happened."""
+        left_out = sum(count for outcome, count in self.outcomes.items() if outcome.startswith(NOT_TRIED))
+        return sum(self.outcomes.values()) - left_out + len(self.failures)
 
     def by_kind(self) -> dict[str, list[Failure]]:
         found: dict[str, list[Failure]] = {}
@@ -168,7 +172,7 @@ def _work(piece: Piece, seed: int, numbers: Sequence[int], scratch: Path, answer
         try:
             answers.send(repeat(piece, seed, number, directory))
         except NotTriedError as reason:
-            answers.send(f"not tried: {reason}")
+            answers.send(f"{NOT_TRIED}: {reason}")
         except Exception as error:
             answers.send(Failure(number, _in_a_line(error), traceback.format_exc()))
         finally:
