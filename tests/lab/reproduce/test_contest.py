@@ -130,6 +130,19 @@ def test_results_of_runs() -> None:
     assert contest.best_rate({"a": {"0.016": found["0.016"]}}, "a") is None
 
 
+def test_three_sentences_on_the_place_of_ours() -> None:
+    found = results(LSTM=run(1.5, pace=2.0), ReLU=run(1.9), highway=run(DIVERGED))
+    assert CONTEST.shows([found]) == (
+        "At equal time stack is number 2 of 4 networks, and 2 of the 2 without gates, at a validation error of 2.000 "
+        "BPC; the lowest error is that of ReLU, 1.900. After equal steps stack is number 3 of 4 networks, and 2 of the "
+        "2 without gates, at a validation error of 2.000 BPC; the lowest error is that of LSTM, 1.500. It trains on "
+        "6,400 characters a second; the fastest, stack, on 6,400."
+    )
+    assert CONTEST.shows([results(stack=run(DIVERGED))]) == "There is no error of stack yet."
+    text = CONTEST.shows([results(stack=run(1.0))])
+    assert text.startswith("At equal time stack is number 1 of 5 networks, and 1 of the 2 without gates")
+
+
 def test_the_runs() -> None:
     small = CONTEST.runs("small")
     assert list(small)[:3] == ["stack: 0.001", "stack: 0.004", "stack: 0.016"]

@@ -66,6 +66,11 @@ class Section:
         made = self.item.tables(results_of(self.record)) if self.item.tables else ()
         return [replace(table, compared=False) for table in made] if self.other_data else made
 
+    @property
+    def shows(self) -> str:
+        """What the results show, in sentences."""
+        return self.item.shows(results_of(self.record)) if self.item.shows else ""
+
     @cached_property
     def other_data(self) -> str:
         """The data of the runs, if they are not the paper's."""

@@ -27,6 +27,8 @@ def _section(section: Section, figures: str | None) -> list[str]:
     lines = ["", f"## {_escaped(section.title)}", ""]
     if section.item.about:
         lines += [_escaped(section.item.about), ""]
+    if section.shows:
+        lines += [_escaped(section.shows), ""]
     for d in section.claims:
         lines += [
             f"- {_escaped(d.claim.text)} **{d.verdict.status}**: {_escaped(d.verdict.reason)}. "

@@ -121,6 +121,7 @@ class Contest:
                 "line at a given time, the better its network for that time."
             ),
             tables=self.tables,
+            shows=self.shows,
             candidate=network_of,
         )
 
@@ -145,6 +146,36 @@ class Contest:
         times = [time for seed in seeds if (time := equal_time(seed)) is not None]
         when = f"; equal time: {sum(times) / len(times):,.1f} s" if times else ""
         return [Table(f"Error (BPC){when}", columns, rows, compared=False)]
+
+    def shows(self, seeds: Sequence[Results]) -> str:
+        """Three sentences: our network's place at equal time, after equal steps, and by its pace."""
+        at_time = self._ranked(seeds, error_at_equal_time)
+        after_steps = self._ranked(seeds, lambda results, n: value_of(results, n, "valid_bpc"))
+        paces = {name: speed for name in self.networks if (speed := _speed(seeds, name))}
+        if self.ours not in at_time or self.ours not in after_steps or self.ours not in paces:
+            return f"There is no error of {self.ours} yet."
+        fastest = max(paces, key=lambda name: paces[name])
+
+        def place(entries: Mapping[str, Entry]) -> str:
+            alone = [name for name in entries if not self.networks[name].gates]
+            best = next(iter(entries))
+            first = f"; the lowest error is that of {best}, {entries[best].text()}" if best != self.ours else ""
+            return (
+                f"{self.ours} is number {[*entries].index(self.ours) + 1} of {len(entries)} networks, and "
+                f"{alone.index(self.ours) + 1} of the {len(alone)} without gates, at a validation error of "
+                f"{entries[self.ours].text()} BPC{first}"
+            )
+
+        return (
+            f"At equal time {place(at_time)}. After equal steps {place(after_steps)}. It trains on "
+            f"{paces[self.ours]:,.0f} characters a second; the fastest, {fastest}, on {paces[fastest]:,.0f}."
+        )
+
+    def _ranked(self, seeds: Sequence[Results], error: Callable[[Results, str], float | str]) -> dict[str, Entry]:
+        """The errors of those networks that have one, the lowest first."""
+        entries = {name: Entry(_values(seeds, name, error)) for name in self.networks}
+        reached = {name: entry for name, entry in entries.items() if entry.mean is not None}
+        return dict(sorted(reached.items(), key=lambda item: item[1].mean or 0.0))
 
     def draw(self, seeds: Sequence[Results]) -> Figure:
         """The validation error against the time of training, a line for each network: the mean over the seeds.

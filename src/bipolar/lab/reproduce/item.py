@@ -38,6 +38,8 @@ class Item:
     draw: Callable[[Sequence[Results]], Figure] | None = None
     #: tables, from the results of each seed
     tables: Callable[[Sequence[Results]], Sequence[Table]] | None = None
+    #: what the results show, in sentences, from those of each seed
+    shows: Callable[[Sequence[Results]], str] | None = None
     #: claims that its results decide
     claims: Sequence[Claim] = ()
 
