@@ -70,7 +70,7 @@ THIRD = replace(
     weight_decay=0.1,
     batch_size=64,
     window=100,
-    max_steps=7_000,
+    max_steps=8_000,
 )
 
 
