@@ -108,12 +108,32 @@ def test_the_reference_is_one_graph() -> None:
 
 
 def test_the_reference_is_one_graph_with_dropout_and_lengths() -> None:
-    rnn = bipolar.StackedRNN(4, 4, 4, backend="reference", dropout=0.3, recurrent_dropout=0.3)
+    rnn = bipolar.StackedRNN(4, 4, 4, backend="reference", **NOISE)
     compiled = torch.compile(rnn, backend="eager", fullgraph=True)
     x, lengths = torch.randn(5, 3, 4), torch.tensor([5, 2, 3])
     assert not torch.equal(compiled(x, lengths=lengths)[0], compiled(x, lengths=lengths)[0])
     rnn.eval()
     torch.testing.assert_close(compiled(x, lengths=lengths), rnn(x, lengths=lengths))
+
+
+def test_blocks_are_dropped_by_a_graph_and_by_a_transform_too() -> None:
+    """Each block at half of the time steps, where it hands up its input: without noise but that, whole ones."""
+    rnn, x = bipolar.StackedRNN(4, 4, 4, skip_every=4, backend="reference", block_dropout=0.5), torch.randn(40, 1, 4)
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
+    passed = (compiled(x)[0] == x).all(2).sum()
+    assert 5 < passed < 35  # all but one in a million draws
+    torch.export.export(rnn, (x,))
+    several = torch.vmap(lambda each: rnn(each)[0], randomness="different")(x.expand(3, -1, -1, -1))
+    dropped = (several == x).all(3).squeeze(2)
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_a_graph_checks_lengths_as_it_runs() -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 4, backend="reference"), torch.randn(5, 3, 4)
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
+    for bad in ([6, 1, 1], [5, 0, 1]):
+        with pytest.raises(RuntimeError, match="lengths: expected 1 to the time steps of the input"):
+            compiled(x, lengths=torch.tensor(bad))
 
 
 def test_strict_export() -> None:

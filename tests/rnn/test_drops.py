@@ -30,22 +30,36 @@ def assert_share(fallen: Tensor, p: float) -> None:
     assert abs(float(fallen.double().mean()) - p) < SIGMAS * math.sqrt(p * (1 - p) / count)
 
 
+def assert_independent(fallen: Tensor, p: float) -> None:
+    """Every value falls with probability p, whatever its neighbours do."""
+    assert_share(fallen, p)
+    for dim in range(fallen.ndim):
+        size = fallen.size(dim)  # neighbours fall together as often as chance has it
+        assert_share(fallen.narrow(dim, 1, size - 1) & fallen.narrow(dim, 0, size - 1), p * p)
+        for slab in fallen.unbind(dim):  # none is special
+            assert_share(slab, p)
+
+
+@pytest.mark.parametrize("p", [0.02, RARE, 0.3, 0.9])
+def test_states_and_blocks_fall_independently(p: float) -> None:
+    layers, time, batch, units, blocks = 12, 4000, 16, 128, 3
+    rates = {"dropout": 0.0, "recurrent_dropout": p, "block_dropout": p}
+    noise = draw_noise(torch.empty(time, batch, 1), layers, units, blocks, dice(6), **rates)
+    assert noise.recurrent is not None
+    assert_independent(mask_of(noise.recurrent, layers, batch, units), p)
+    assert noise.dropped is not None
+    assert_share(noise.dropped, p)
+    assert_share(noise.dropped[1:] & noise.dropped[:-1], p * p)
+    assert_share(noise.dropped[:, 1:] & noise.dropped[:, :-1], p * p)
+
+
 @pytest.mark.parametrize("p", [0.001, 0.01, 0.05, RARE, 0.25, 0.5, 0.9])
 def test_values_fall_independently_across_time_layers_and_batch(p: float) -> None:
     layers, time, batch, units = 6, 40, 16, 128
     rates = {"dropout": p, "recurrent_dropout": 0.0, "block_dropout": 0.0}
     noise = draw_noise(torch.empty(time, batch, 1), layers, units, 0, dice(1), **rates)
     assert noise.output is not None
-    fallen = torch.stack([mask_of(noise.output.layer(i), time, batch, units) for i in range(layers)])
-    assert_share(fallen, p)
-    for dim in range(
-        fallen.ndim
-    ):  # neighbours along layers, time, batch and units fall together as often as chance has it
-        size = fallen.size(dim)
-        assert_share(fallen.narrow(dim, 1, size - 1) & fallen.narrow(dim, 0, size - 1), p * p)
-    for dim in range(fallen.ndim):  # no layer, step, sequence or unit is special
-        for slab in fallen.unbind(dim):
-            assert_share(slab, p)
+    assert_independent(torch.stack([mask_of(noise.output.layer(i), time, batch, units) for i in range(layers)]), p)
     assert noise.scale == pytest.approx(1 / (1 - p), rel=2e-4)
 
 

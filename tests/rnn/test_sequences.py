@@ -195,8 +195,9 @@ def test_resets_of_a_packed_input_are_in_the_order_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradients(backend: Any) -> None:
-    rnn = bipolar.StackedRNN(2, 2, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **NOISE)
+@pytest.mark.parametrize("noise", [NOISE, RARE], ids=["masks", "gaps"])
+def test_gradients(backend: Any, noise: dict[str, float]) -> None:
+    rnn = bipolar.StackedRNN(2, 2, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **noise)
     reset = torch.tensor([[True, False, False], [False, True, False], [False, False, False], [True, False, False]])
 
     def run(x: Tensor, state: Tensor, *_: Tensor) -> Any:
@@ -277,6 +278,14 @@ class TestTransforms:
 
         slope = torch.func.jvp(loss, (self.x,), (torch.ones_like(self.x),))[1]
         torch.testing.assert_close(slope, torch.func.grad(loss)(self.x).sum())
+
+    def test_lengths_of_each_call(self) -> None:
+        rnn, x = bipolar.StackedRNN(3, 3, 4), torch.randn(2, 5, 3, 3)
+        lengths = torch.tensor([[5, 1, 3], [2, 4, 5]])
+        together = torch.vmap(lambda each, own: rnn(each, lengths=own))(x, lengths)
+        for place in range(2):
+            alone = rnn(x[place], lengths=lengths[place])
+            torch.testing.assert_close([part[place] for part in together], list(alone), rtol=1e-5, atol=1e-6)
 
     def test_autocast(self) -> None:
         rnn = bipolar.StackedRNN(4, 4, 4)

@@ -146,6 +146,8 @@ def test_bad_input() -> None:
         bipolar.StackedRNN(4, 5, 6, batch_first=True)(torch.randn(3, 2, 5))
     with pytest.raises(TypeError, match=r"state: expected torch\.float32 as the input is, got torch\.float64"):
         rnn(torch.randn(3, 2, 4), torch.zeros(6, 2, 5, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"generator: expected a torch\.Generator, got int"):
+        rnn(torch.randn(5, 3, 4), generator=1)
     with pytest.raises(TypeError, match="input: expected a tensor or a PackedSequence, got list"):
         rnn([[1.0] * 4])
     for run in (rnn, rnn.step):

@@ -1,6 +1,6 @@
 """StackedRNN.stepper against a pass over the sequence."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -145,6 +145,7 @@ def test_autocast_leaves_it_in_its_own_precision() -> None:
     expected = rnn.stepper()(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(rnn.stepper()(x), expected)
+        assert rnn.stepper()(nn.functional.linear(x, torch.eye(4))).dtype == torch.float32  # of a layer in bfloat16
 
 
 def test_bad_input() -> None:
@@ -157,6 +158,10 @@ def test_bad_input() -> None:
         stepper.state = torch.randn(5, 2, 6, dtype=torch.float64)
     with pytest.raises(TypeError, match=r"input: expected torch.float32 as the weights are, got torch.float64"):
         stepper(torch.randn(2, 4, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"input: expected a tensor, \(batch, 4\), got list"):
+        stepper(cast(Any, [1.0, 2.0]))
+    with pytest.raises(TypeError, match=r"state: expected a tensor, or None to begin anew, got list"):
+        stepper.state = cast(Any, [1.0])
     stepper(torch.randn(2, 4))
     with pytest.raises(ValueError, match=r"input: expected a batch of 2 as in the step before, got 3"):
         stepper(torch.randn(3, 4))

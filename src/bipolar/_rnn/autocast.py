@@ -16,13 +16,19 @@ def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if available else contextlib.nullcontext()
 
 
+def is_cast(x: Tensor, own: torch.dtype) -> bool:
+    """Whether autocast is on for the device of ``x``, and for weights of the type ``own``."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and own != torch.float64
+
+
 def under_autocast(
     input: Tensor, state: Tensor | None, weights: LayerWeights
 ) -> tuple[Tensor, Tensor | None, LayerWeights]:
     """Input, state and weights in the precision of autocast, if it is on and they are not in double precision."""
-    kind, own = input.device.type, weights[0][0].dtype
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and own != torch.float64:
-        dtype = torch.get_autocast_dtype(kind)
+    own = weights[0][0].dtype
+    if is_cast(input, own):
+        dtype = torch.get_autocast_dtype(input.device.type)
         weights = [(u.to(dtype), w.to(dtype), None if b is None else b.to(dtype)) for u, w, b in weights]
         return input.to(dtype), state.to(dtype) if isinstance(state, Tensor) else state, weights
     if input.dtype != own:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bipolar._rnn.handwritten import is_eager
 from bipolar._rnn.stack_pass import StackPass
 
 
@@ -19,6 +20,7 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
     masks = [noise.recurrent_mask(i, past) for i, past in enumerate(h)]
     last = h.copy()
     outputs = []
+    decided = not torch.compiler.is_compiling() and is_eager()  # a graph or a transform cannot branch on a draw
     for t in range(len(xs)):
         if reset is not None:
             h = [past.masked_fill(reset[t].unsqueeze(1), 0) for past in h]
@@ -26,14 +28,17 @@ def run(task: StackPass, *, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tens
         for i, (u, w, b) in enumerate(weights):
             if blocks.starts(i):
                 block_input = x
-            if noise.dropped is not None and blocks.droppable(i) and noise.dropped[t, blocks.of(i)]:
+            dropped = noise.dropped[t, blocks.of(i)] if noise.dropped is not None and blocks.droppable(i) else None
+            if dropped is not None and decided and dropped:
                 continue  # the identity: x passes by, and h stays
-            mask = masks[i]
-            past = h[i] if mask is None else h[i] * mask
+            mask, stayed, passed = masks[i], h[i], x
+            past = stayed if mask is None else stayed * mask
             h[i] = f(torch.nn.functional.linear(past, w) + torch.nn.functional.linear(x, u, b))
             if blocks.has_skip(i):
                 h[i] = h[i] + skip_scale * block_input
             x = h[i] if noise.output is None else noise.output.at(i, t).zeroed(h[i]) * noise.scale
+            if dropped is not None and not decided:
+                h[i], x = torch.where(dropped, stayed, h[i]), torch.where(dropped, passed, x)
         outputs.append(x)
         if ends is not None:
             here = (ends == t).unsqueeze(1)

@@ -105,8 +105,13 @@ def _steps_beyond(ends: Tensor, steps: int) -> Tensor:
 
 
 def _may_be_padded(lengths: Tensor, steps: int) -> bool:
-    """Whether a sequence may have padding: in a graph, which cannot depend on values, any may."""
-    return torch.compiler.is_compiling() or bool((lengths < steps).any())
+    """Whether a sequence may have padding: where values are not known, any may."""
+    return not _known(lengths) or bool((lengths < steps).any())
+
+
+def _known(lengths: Tensor) -> bool:
+    """Whether Python can look at the values: not in a graph, nor where ``torch.vmap`` has other ones for each call."""
+    return not torch.compiler.is_compiling() and not torch._C._functorch.is_batchedtensor(lengths)
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
@@ -119,8 +124,11 @@ def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) ->
     given = given.to(torch.int64)  # narrow integers cannot be compared with every number of steps
     if tuple(given.shape) != (batch,):
         raise ValueError(f"lengths: expected one for each of {batch} sequences, got shape {tuple(given.shape)}")
-    outside = [] if torch.compiler.is_compiling() else ((given < 1) | (given > steps)).nonzero().flatten().tolist()
-    if outside:
+    inside = (given >= 1) & (given <= steps)
+    if torch.compiler.is_compiling():  # the graph checks them each time it runs
+        torch._assert_async(inside.all(), "lengths: expected 1 to the time steps of the input")
+    elif _known(given) and not bool(inside.all()):
+        outside = (~inside).nonzero().flatten().tolist()
         raise ValueError(
             f"lengths: expected 1 to {steps}, the time steps of the input, got {int(given[outside[0]])} for sequence "
             f"{outside[0]}; leave out a sequence without steps"

@@ -289,6 +289,8 @@ class StackedRNN(nn.Module):
         reset: Tensor | None,
         generator: torch.Generator | None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator: expected a torch.Generator, got {type(generator).__name__}")
         given = Sequences(input, lengths, reset, self.input_size, self.batch_first)
         x, state, weights = under_autocast(given.input, state, self.layers())
         h = given.ordered(self._initial_state(x, state, given.batched))
@@ -334,8 +336,8 @@ class StackedRNN(nn.Module):
             >>> output.shape, state.shape
             (torch.Size([4, 32]), torch.Size([8, 4, 32]))
         """
-        if isinstance(input, PackedSequence):
-            raise TypeError("input: expected one time step, (batch, input_size), got a PackedSequence")
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input: expected one time step, (batch, input_size), got {type(input).__name__}")
         if input.ndim not in (1, 2) or input.size(-1) != self.input_size:
             raise ValueError(
                 f"input: expected (batch, {self.input_size}) or ({self.input_size},), got shape {tuple(input.shape)}"

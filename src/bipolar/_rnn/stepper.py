@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bipolar._activations.recognition import kernel_of
-from bipolar._rnn.autocast import without_autocast
+from bipolar._rnn.autocast import is_cast, without_autocast
 from bipolar._rnn.nonlinearity import sign_of
 from bipolar._rnn.onnx_step import Advance, onnx_step, refusal, step_model
 from bipolar._tools.restoring import evaluating
@@ -75,6 +75,8 @@ class Stepper:
     @state.setter
     def state(self, state: Tensor | None) -> None:
         layers, units = self._layers, len(self._sign)
+        if state is not None and not isinstance(state, Tensor):
+            raise TypeError(f"state: expected a tensor, or None to begin anew, got {type(state).__name__}")
         if state is not None and (state.ndim != 3 or (state.size(0), state.size(2)) != (layers, units)):
             shape = (layers, "batch", units)
             raise ValueError(f"state: expected (num_layers, batch, hidden_size) = {shape}, got {tuple(state.shape)}")
@@ -85,19 +87,22 @@ class Stepper:
     @torch.no_grad()
     def __call__(self, input: Tensor) -> Tensor:
         """The output of the next step."""
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input: expected a tensor, (batch, {self._input_size}), got {type(input).__name__}")
         if input.ndim != 2 or input.size(1) != self._input_size:
             raise ValueError(f"input: expected (batch, {self._input_size}), got shape {tuple(input.shape)}")
-        if input.dtype != self._sign.dtype:
-            raise TypeError(f"input: expected {self._sign.dtype} as the weights are, got {input.dtype}")
+        x = input.to(self._sign.dtype) if is_cast(input, self._sign.dtype) else input
+        if x.dtype != self._sign.dtype:
+            raise TypeError(f"input: expected {self._sign.dtype} as the weights are, got {x.dtype}")
         if self._signed is None:
-            self._signed = input.new_zeros(self._layers, len(input), len(self._sign))
-        if len(input) != self._signed.size(1):
+            self._signed = x.new_zeros(self._layers, len(x), len(self._sign))
+        if len(x) != self._signed.size(1):
             raise ValueError(
-                f"input: expected a batch of {self._signed.size(1)} as in the step before, got {len(input)}; "
+                f"input: expected a batch of {self._signed.size(1)} as in the step before, got {len(x)}; "
                 "set state to None to begin anew"
             )
-        with without_autocast(input):
-            self._signed = self._advance(input * self._of_input, self._signed)
+        with without_autocast(x):
+            self._signed = self._advance(x * self._of_input, self._signed)
         return self._signed[-1] * self._sign
 
     def _by_torch(self, x: Tensor, before: Tensor) -> Tensor:
