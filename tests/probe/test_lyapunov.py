@@ -96,6 +96,14 @@ def test_a_scaled_rotation_has_the_logarithm_of_its_scale(scale: float) -> None:
     assert exponent(rnn, torch.zeros(20, 3, 4)) == pytest.approx(math.log(scale), abs=1e-5)
 
 
+def test_strong_growth_in_half_precision() -> None:
+    """A factor of 300 a step, whose square half precision does not have."""
+    rnn = nn.RNN(4, 8, bias=False)
+    with torch.no_grad():
+        rnn.weight_hh_l0.copy_(300 * torch.eye(8))
+    assert exponent(rnn.half(), torch.zeros(10, 1, 4, dtype=torch.float16)) == pytest.approx(math.log(300), rel=1e-3)
+
+
 def test_a_reset_sets_the_state_to_zero_and_leaves_the_direction() -> None:
     stack, x = bipolar.StackedRNN(4, 4, 3, "belu", dtype=torch.float64), torch.randn(6, 1, 4, dtype=torch.float64)
 

@@ -110,14 +110,15 @@ def _random_like(state: _State) -> _State:
 
 
 def _norms(direction: _State) -> Tensor:
-    """The norm of each sequence's direction, over all layers, units and parts."""
-    return torch.stack([part.square().sum((0, 2)) for part in direction]).sum(0).sqrt()
+    """The norm of each sequence's direction, over all layers, units and parts; half precision has no such squares."""
+    parts = [part if part.dtype == torch.float64 else part.float() for part in direction]
+    return torch.stack([part.square().sum((0, 2)) for part in parts]).sum(0).sqrt()
 
 
 def _scaled(direction: _State, norms: Tensor) -> _State:
     """The direction with a norm of 1; one that has died out stays zero."""
     safe = norms.where(norms > 0, 1.0).unsqueeze(1)
-    return tuple(part / safe for part in direction)
+    return tuple((part / safe).to(part.dtype) for part in direction)
 
 
 @contextlib.contextmanager
