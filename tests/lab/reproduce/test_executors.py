@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bipolar.lab.reproduce import executors
 from bipolar.lab.reproduce.executors import check_address, in_processes, on_ray
 from tests.helpers.items import reproduce, tiny
 from tests.helpers.paths import ROOT
@@ -50,6 +51,15 @@ def test_the_process_that_workers_are_forked_from_is_killed(
     monkeypatch.setattr(ProcessPoolExecutor, "submit", once_without_a_server)
     assert reproduce(ITEM, tmp_path, in_processes(2))["results"] == pytest.approx(expected)
     assert died
+
+
+def test_files_of_a_worker_take_the_place_of_parts_of_a_stopped_run(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"half a")
+    files = {"result.json": b"{}", "metrics.jsonl": b"all of it"}
+    executors._keep(files, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    executors._keep(dict.fromkeys(files, b"another"), tmp_path)  # where a result is, the run is done
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_ray_with_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, Any]) -> None:

@@ -55,6 +55,15 @@ def test_somebody_else_there(server: socket.socket, monkeypatch: pytest.MonkeyPa
             check_address(f"127.0.0.1:{silent.getsockname()[1]}")
 
 
+def test_a_name_that_is_looked_up_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "ALL_ANSWERS", 0.05)
+    ended = threading.Event()
+    monkeypatch.setattr(executors, "_problem_of", lambda host, port: str(ended.wait(10)))
+    with pytest.raises(UsageError, match=r"there is no cluster \(timed out\)"):
+        check_address("slow.invalid:6379")
+    ended.set()
+
+
 def test_a_server_of_grpc(server: socket.socket) -> None:
     with server:
         check_address(answering(server, SETTINGS + bytes(5)))

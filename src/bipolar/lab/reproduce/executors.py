@@ -33,8 +33,9 @@ IMPORTED = [
 ]
 #: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
-#: Seconds that a Ray cluster has to answer; and the head of its answer, the settings that each side of HTTP/2 sends.
-ANSWER, SETTINGS = 4.0, b"\0\0\0\4"
+#: Seconds that a Ray cluster has to answer, at one address and at all that its name stands for; and the head of its
+#: answer, the settings that each side of HTTP/2 sends.
+ANSWER, ALL_ANSWERS, SETTINGS = 4.0, 8.0, b"\0\0\0\4"
 #: Seconds after which a connection to a cluster is slow.
 SLOW = 5.0
 
@@ -166,15 +167,32 @@ def check_address(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"--ray-address {address}: expected HOST:PORT, as ray start --head prints it, or auto")
-    hosts = [host.strip("[]")]
-    if hosts[0] in ("127.0.0.1", "localhost"):
-        hosts.append(_own_address())  # which Ray puts in its place
-    problems = [_problem_of(host, int(port)) for host in hosts]
-    if all(problems):
+    problem = _problem_in_time(host.strip("[]"), int(port))
+    if problem:
         raise UsageError(
-            f"--ray-address {address}: there is no cluster ({problems[0]}); ray start --head starts one, and prints "
+            f"--ray-address {address}: there is no cluster ({problem}); ray start --head starts one, and prints "
             "its address"
         )
+
+
+def _problem_in_time(host: str, port: int) -> str:
+    """The reason why no cluster is at an address, in time even if its name takes minutes to be looked up."""
+    hosts = [host]
+    if host in ("127.0.0.1", "localhost"):
+        hosts.append(_own_address())  # which Ray puts in its place
+    problems: list[str] = []
+    found = threading.Event()
+
+    def look() -> None:
+        for each in hosts:
+            problems.append(_problem_of(each, port))
+            if not problems[-1]:
+                break
+        found.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    found.wait(ALL_ANSWERS)
+    return "" if "" in problems else problems[0] if problems else "timed out"
 
 
 def _problem_of(host: str, port: int) -> str:
@@ -219,8 +237,13 @@ def _files_of(trial: Trial, data_dir: Path | None) -> dict[str, bytes]:
 
 
 def _keep(files: dict[str, Any], directory: Path) -> None:
-    """Writes the files of a trial, the result last, because it marks the trial as done."""
+    """Writes the files of a trial, the result last, because it marks the trial as done.
+
+    A directory with a result is the worker's own, on files that machines share; another may have parts of a run that
+    was stopped here, which go.
+    """
+    if (directory / "result.json").exists():
+        return
     for name, content in sorted(files.items(), key=lambda entry: entry[0] == "result.json"):
-        if not (directory / name).exists():
-            with replacing(directory / name) as part:
-                part.write_bytes(content)
+        with replacing(directory / name) as part:
+            part.write_bytes(content)
