@@ -67,13 +67,22 @@ def test_without_a_margin_the_scale_begins_at_zero() -> None:
     )
 
 
+def test_close_values_have_a_scale_of_their_own() -> None:
+    made = comparison([1.92, 1.93], [1.94, 1.95], None)
+    assert parts(made.side, made, "stem") == []
+    dots = [float(dot["cx"]) for side in made.sides for dot in parts(side, made, "circle")]
+    assert max(dots) - min(dots) > 0.2 * (RIGHT - LEFT)
+
+
 def test_the_effect_in_words() -> None:
     several = comparison([1.0, 1.002, DNC], [1.1, 1.104, 1.102])
-    assert apart_of(several) == "−0.101 ± 0.002 BPC, too close to tell (margin 0.02)"  # as a seed did not converge
+    assert (
+        apart_of(several) == "in the seeds that both have −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
+    )  # as a seed did not converge
     assert mean_of(several.side, several) == f"1.001, 1 of 3 {DNC}"
     assert in_words(several) == (
         f"validation BPC, 3 seeds: belu 1.001, 1 of 3 {DNC}, elu 1.102: "
-        "−0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
+        "in the seeds that both have −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
     )
     assert apart_of(comparison([1.0], [1.2])) == "−0.200 BPC, lower (margin 0.05)"
     assert apart_of(comparison([1.0], [1.01])) == "−0.010 BPC, equal (margin 0.05)"

@@ -21,6 +21,9 @@ from bipolar.lab.training.text import TextConfig
 #: The windows of a run whose mean losses are compared, and the share of them that counts as always.
 WINDOWS, ALWAYS = 50, 0.95
 #: The rule of a claim that one curve is below others at all times.
+FASTER = (
+    f"the mean of its training loss over all steps is lower, or {{}} diverges in more seeds; margin: {BPC_OF_A_CURVE}"
+)
 AT_ALL_TIMES = (
     f"of {WINDOWS} windows of the run, less the first tenth and those after the rival's learning rate was cut, its "
     f"mean loss is lower in at least {ALWAYS:.0%}, and lower over all of them by the margin; the claim fails if it is "
@@ -124,7 +127,7 @@ CLAIMS = [
         "BReLU trains faster than ReLU at 36 layers.",
         where="Figure 6",
         items=("figure6",),
-        rule=f"the mean of its training loss over all steps is lower; margin: {BPC_OF_A_CURVE}",
+        rule=FASTER.format("ReLU"),
         decide=_faster("relu"),
     ),
     Claim(
@@ -132,7 +135,7 @@ CLAIMS = [
         "BELU trains faster than ELU at 36 layers.",
         where="Figure 6",
         items=("figure6",),
-        rule=f"the mean of its training loss over all steps is lower, or ELU diverges; margin: {BPC_OF_A_CURVE}",
+        rule=FASTER.format("ELU"),
         decide=_faster("elu"),
     ),
     Claim(

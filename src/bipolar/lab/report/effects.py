@@ -18,6 +18,8 @@ WORDS: dict[Order, str] = {
     "equal": "equal",
     "unclear": "too close to tell",
 }
+#: Where there is no margin, values that differ by less than this share of their size have a scale of their own.
+CLOSE = 0.1
 #: Differences below it have an exponent, and so have numbers from the other on.
 SMALLEST, LARGEST = 1e-4, 1e5
 
@@ -49,7 +51,8 @@ def apart_of(comparison: Comparison) -> str:
     if comparison.difference is None:
         return order
     (apart, noise), digits = comparison.difference, _digits(comparison)
-    text = _number(apart, digits, "+" if apart else "")
+    text = "in the seeds that both have " if comparison.in_common else ""
+    text += _number(apart, digits, "+" if apart else "")
     if noise is not None:
         text += f" ± {_number(noise, digits)}"
     if comparison.margin is None or comparison.width is None:
@@ -61,8 +64,8 @@ def lane(side: Entry, comparison: Comparison) -> Markup:
     """An SVG of a side: a dot for each seed, a bar for the interval, a line for the mean.
 
     Its colours are those of the page. All lanes of a comparison have one scale. The band is the margin around the
-    rival's mean; where there is no margin, the scale begins at zero, and a line leads from there to the mean. Seeds
-    without a number stand at the right as crosses.
+    rival's mean; where there is no margin, the scale begins at zero, and a line leads from there to the mean, unless
+    that would hide how values differ. Seeds without a number stand at the right as crosses.
     """
     kind, rival = kind_of(side, comparison), comparison.rival
     place, y = _scale(comparison), LANE / 2
@@ -72,7 +75,7 @@ def lane(side: Entry, comparison: Comparison) -> Markup:
             low, high = place(rival.mean - comparison.width), place(rival.mean + comparison.width)
             parts.append(f'<rect class="margin" x="{low:.1f}" y="0" width="{high - low:.1f}" height="{LANE:g}"/>')
         parts.append(_line("zero", place(rival.mean), 0, place(rival.mean), LANE))
-    if side.mean is not None and comparison.width is None:
+    if side.mean is not None and _begins_at_zero(comparison):
         parts.append(_line(f"stem {kind}", place(0.0), y, place(side.mean), y))
     if side.interval:
         low, high = (place(end) for end in side.interval)
@@ -96,15 +99,28 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:g}" x2="{x2:.1f}" y2="{y2:g}"/>'
 
 
+def _values(comparison: Comparison) -> list[float]:
+    """The values of all seeds, and the ends of intervals."""
+    return [value for side in comparison.sides for value in (*side.numbers, *side.interval)]
+
+
+def _begins_at_zero(comparison: Comparison) -> bool:
+    """Whether sizes are shown, from zero on, and not differences alone; a share of a whole is a size."""
+    values = [value for value in _values(comparison) if math.isfinite(value)]
+    spread, largest = (max(values) - min(values), max(map(abs, values))) if len(values) > 1 else (0.0, 0.0)
+    far = 0 < spread < CLOSE * largest and "(%)" not in comparison.side.quantity
+    return comparison.width is None and not far
+
+
 def _scale(comparison: Comparison) -> Callable[[float], float]:
     """From values to places in the picture, which holds all values, intervals, and the margin or zero.
 
     A share is shown on the way from none to all.
     """
-    shown = [value for side in comparison.sides for value in (*side.numbers, *side.interval)]
-    if comparison.width is None:
+    shown = _values(comparison)
+    if _begins_at_zero(comparison):
         shown += [0.0, 100.0] if "(%)" in comparison.side.quantity else [0.0]
-    elif comparison.rival is not None and comparison.rival.mean is not None:
+    elif comparison.width is not None and comparison.rival is not None and comparison.rival.mean is not None:
         shown += [comparison.rival.mean - comparison.width, comparison.rival.mean + comparison.width]
     finite = [value for value in shown if math.isfinite(value)]
     low, span = min(finite, default=0.0), max(finite, default=0.0) - min(finite, default=0.0)

@@ -127,6 +127,13 @@ class Comparison:
         return apart, None if error is None else 2 * error
 
     @property
+    def in_common(self) -> bool:
+        """Whether the difference is over those seeds alone in which both converge, and a side has others."""
+        sides = [] if self.rival is None else [self.side, self.rival]
+        paired = len(sides) == 2 and len(_paired_differences(*sides)) > 1
+        return paired and not all(all_converged(side) for side in sides)
+
+    @property
     def width(self) -> float | None:
         """The margin for the number of seeds; None where nothing was compared within one."""
         if self.margin is None or self.difference is None:

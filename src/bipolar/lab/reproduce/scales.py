@@ -12,10 +12,10 @@ ABOUT_SCALES: dict[Scale, str] = {
         "fixed learning rate in place of the search"
     ),
     "small": (
-        "real data, but small networks and short runs: for text about 0.3 million parameters (the paper has 4.75 and "
-        "16.2 million) and at most two epochs (200), or 40 of a two-hundredth of the text for dropout rates, but for "
-        "Table 2 and the studies that say so the paper's own size and some epochs by the fast recipe; for images a "
-        "widening factor of 1 (10) and a few epochs (200) on CIFAR-10 or a part of it"
+        "real data, but small networks and short runs; in brackets the paper's. Text: about 0.3 million parameters "
+        "(4.75 and 16.2 million) and at most two epochs (200). Table 2, and the studies that say so, have the paper's "
+        "size and some epochs by the fast recipe; the study of dropout rates has 40 epochs of a two-hundredth of the "
+        "text. Images: a widening factor of 1 (10) and a few epochs (200) of CIFAR-10 or a part of it"
     ),
     "paper": "as published",
 }
