@@ -6,10 +6,11 @@ below, and are put into the front page as it is read.
 """
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from importlib.metadata import files
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -106,6 +107,9 @@ html_static_path.append(str(_mathjax()))
 #: Modules whose public names are all to be in the reference; those of the laboratory that a table of one's own takes.
 PUBLIC = ["bipolar", "bipolar.functional", "bipolar.optim", "bipolar.models", "bipolar.lab.report"]
 
+#: Functions that every module or optimiser of torch has, and documents.
+OF_TORCH = ("forward", "extra_repr", "reset_parameters", "step", "add_param_group")
+
 
 def with_chapters(app: Sphinx, page: str, source: list[str]) -> None:
     """Puts the chapters into the front page."""
@@ -116,16 +120,27 @@ def with_chapters(app: Sphinx, page: str, source: list[str]) -> None:
             source[0] += "\n".join(["", "```{toctree}", ":hidden:", title, *names, "```", ""])
 
 
-def undocumented(shown: Collection[str]) -> list[str]:
-    """A sentence on every public name that has no docstring, or is not among those that are shown."""
-    found = []
+def public() -> Iterator[tuple[str, Any]]:
+    """The public names and their values, with the functions and properties of classes."""
     for module in map(import_module, PUBLIC):
         for name in module.__all__:
             value, full = getattr(module, name), f"{module.__name__}.{name}"
-            if not inspect.getdoc(value):
-                found.append(f"{full} has no docstring")
-            if not inspect.ismodule(value) and full not in shown:
-                found.append(f"{full} is not in docs/reference")
+            yield full, value
+            members = vars(value).items() if inspect.isclass(value) else ()
+            for member, defined in members:
+                kinds = (property, classmethod, staticmethod, FunctionType)
+                if isinstance(defined, kinds) and not member.startswith("_") and member not in OF_TORCH:
+                    yield f"{full}.{member}", defined
+
+
+def undocumented(shown: Collection[str]) -> list[str]:
+    """A sentence on every public name that has no docstring, or is not among those that are shown."""
+    found = []
+    for full, value in public():
+        if not inspect.getdoc(value):
+            found.append(f"{full} has no docstring")
+        if not inspect.ismodule(value) and full not in shown:
+            found.append(f"{full} is not in docs/reference")
     return found
 
 

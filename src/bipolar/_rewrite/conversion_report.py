@@ -38,10 +38,12 @@ class ConversionReport:
 
     @property
     def changed(self) -> list[ConversionRow]:
+        """The rows of what was changed."""
         return [row for row in self.rows if row.after != LEFT]
 
     @property
     def left(self) -> list[ConversionRow]:
+        """The rows of what was left as it was, each with the reason."""
         return [row for row in self.rows if row.after == LEFT]
 
     def to_dict(self) -> dict[str, Any]:

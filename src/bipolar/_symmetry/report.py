@@ -39,6 +39,7 @@ class SymmetryReport:
 
     @property
     def holds(self) -> bool:
+        """Whether every activation can be folded away."""
         return not any(self.activations.values())
 
     @property

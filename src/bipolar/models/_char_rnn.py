@@ -125,6 +125,10 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
             return self.decoder(output), state
 
     def reader(self) -> Callable[[Tensor], Tensor]:
+        """A function that takes one character after the other, of shape (1), and returns the logits after it.
+
+        That of a stack has copies of its weights: ask for another after you have changed them.
+        """
         if not isinstance(self.rnn, StackedRNN):
             return super().reader()
         stepper = self.rnn.stepper()
