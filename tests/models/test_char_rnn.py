@@ -104,7 +104,8 @@ def test_a_step_knows_no_dropout(cell: CellName) -> None:
         ({"cell": "qrnn"}, "cell: expected one of 'stack', 'lstm', 'gru', 'rnn', got 'qrnn'"),
         ({"vocabulary": "aa"}, "vocabulary: expected different characters"),
         ({"vocabulary": 0}, "vocabulary: expected different characters"),
-        ({"cell": "lstm", "block_dropout": 0.1}, "torch's own 'lstm' has neither"),
+        ({"cell": "lstm", "block_dropout": 0.1}, "block_dropout: torch's own 'lstm' has dropout between its"),
+        ({"cell": "lstm", "dropout": 1.0}, r"dropout: expected a rate in \[0, 1\), got 1.0; the cell is 'lstm'"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -95,8 +95,11 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
                 recompute=recompute,
             )
         else:
-            if recurrent_dropout or block_dropout:
-                raise ValueError(f"recurrent_dropout, block_dropout: torch's own {cell!r} has neither")
+            for name, rate in (("recurrent_dropout", recurrent_dropout), ("block_dropout", block_dropout)):
+                if rate:
+                    raise ValueError(f"{name}: torch's own {cell!r} has dropout between its layers alone, got {rate}")
+            if not 0 <= dropout < 1:
+                raise ValueError(f"dropout: expected a rate in [0, 1), got {dropout}; the cell is {cell!r}")
             kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[cell]
             self.rnn = kind(symbols, hidden_size, num_layers, dropout=dropout if num_layers > 1 else 0.0)
         self.cell = cell

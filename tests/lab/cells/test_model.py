@@ -93,6 +93,7 @@ def test_options_reach_the_cell() -> None:
         ("transformer", {"norm_stabiliser": 1.0}, "^norm_stabiliser: the cell 'transformer' has no such option"),
         ("lstm", {"batch_norm": True, "layer_norm": True}, "layer_norm: expected nothing beside batch_norm"),
         ("transformer", {"heads": 3}, "heads: expected heads of an even width"),
+        ("hm_lstm", {"level_share": 0.0}, "^level_share: expected a number above 0, got 0.0; the cell is 'hm_lstm'"),
         ("elman", {}, "cell: expected one of 'rnn', 'relu'"),
     ],
 )
@@ -152,3 +153,7 @@ def test_the_slope_of_detectors_follows_the_epoch() -> None:
     model = model_of("hm_lstm")
     model.start_epoch(10)
     assert float(model.rnn.slope) == pytest.approx(1.4)
+    model = model_of("hm_lstm", constant_slope=True, level_share=0.5)
+    model.start_epoch(10)
+    assert float(model.rnn.slope) == 1
+    assert model.rnn.level_size == 8

@@ -97,6 +97,20 @@ def test_evaluation_keeps_the_statistics() -> None:
     assert all(torch.equal(buffer, before[name]) for name, buffer in cell.named_buffers())
 
 
+def test_steps_beyond_those_of_training_share_the_statistics_of_its_last() -> None:
+    torch.manual_seed(0)
+    cell = BatchNormLSTM(INPUT, HIDDEN, max_steps=10)
+    for _ in range(20):
+        cell(torch.randn(3, 8, INPUT))
+    assert int(cell.seen) == 3
+    x = torch.randn(6, 2, INPUT)
+    output, _ = cell.eval()(x)
+    for norm in (cell.input_norm, cell.recurrent_norm, cell.cell_norm):
+        norm.mean[3:], norm.variance[3:] = norm.mean[2].clone(), norm.variance[2].clone()
+    cell.seen.fill_(10)
+    torch.testing.assert_close(cell(x)[0], output)
+
+
 def test_time_counts_from_each_call() -> None:
     cell = randomised(BatchNormLSTM(INPUT, HIDDEN, max_steps=MAX)).double().eval()
     x = torch.randn(STEPS, BATCH, INPUT, dtype=torch.float64)

@@ -5,11 +5,12 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
 
+from bipolar.lab.cells.catalogue import RIVALS
 from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.cells.path_norm import path_sgd
 from bipolar.lab.cells.vanilla import Vanilla
@@ -17,6 +18,7 @@ from bipolar.lab.cli import main
 from bipolar.lab.errors import UsageError
 from bipolar.lab.training.images import ImageConfig
 from bipolar.lab.training.journal import read_metrics
+from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.processes import without_fabric
 from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, text_task
 from bipolar.lab.training.text.rival_options import RivalOptions
@@ -63,6 +65,19 @@ def test_a_rival_trains_stops_goes_on_and_writes(tmp_path: Path, capsys: pytest.
     assert command is not None
     main([*command[1].replace("\\\n", "").split(), "--out", str(tmp_path / "again")])
     assert json.loads((tmp_path / "again/result.json").read_text())["test_bpc"] == one["test_bpc"]
+
+
+@pytest.mark.parametrize("cell", [*RIVALS, "stack"])
+def test_mixed_precision(cell: str) -> None:
+    """A step of training and a look at the error where autocast mixes single precision and bfloat16."""
+    machine, model = Machine(precision="bf16-mixed"), TextModel(2, 8, cell=cast(Any, cell))
+    task = text_task(TextConfig("python-docs", model, machine=machine, batch_size=2, window=4))
+    task.setup(machine.fabric())
+    task.start_epoch(0)
+    loss, _ = task.loss(0)
+    task.fabric.backward(loss)
+    assert loss.isfinite()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in task.model.parameters())
 
 
 def test_torchs_own_cells_become_ours_where_an_option_asks_for_it() -> None:
@@ -164,15 +179,21 @@ def test_settings_survive_json() -> None:
     ("model", "message"),
     [
         (TextModel(rival=RivalOptions(zoneout=0.1)), "--model.zoneout: the paper's stack has no such option, got 0.1"),
-        (TextModel(cell="lstm", skip_every=None), "--model.skip-every: the cell 'lstm' has no such option"),
+        (
+            TextModel(cell="lstm", skip_every=None),
+            "--model.skip-every: the cell 'lstm' has no such option, got None; it has dropout, layer_norm",
+        ),
         (
             TextModel(cell="mlstm", rival=RivalOptions(depth=3)),
             "--model.depth: the cell 'mlstm' has no such option, got 3",
         ),
         (
-            TextModel(cell="gru", recurrent_dropout=0.1),
-            "recurrent-dropout, block-dropout: torch's own 'gru' has neither",
+            TextModel(cell="rnn", recurrent_dropout=0.1),
+            "--model.recurrent-dropout: torch's own 'rnn' has dropout between its layers alone, got 0.1",
         ),
+        (TextModel(2, cell="lstm", dropout=1.0), r"--model.dropout: expected a rate in \[0, 1\), got 1.0; the cell is"),
+        (TextModel(params=float("nan")), "--model.params: expected a finite number of at least 1, got nan"),
+        (TextModel(params=float("inf"), cell="mlstm"), "--model.params: expected a finite number .*, got inf"),
         (TextModel(cell="transformer", hidden_size=30), "--model.heads: expected heads of an even width each"),
     ],
 )

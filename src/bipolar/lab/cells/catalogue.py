@@ -46,6 +46,16 @@ def hyper_lstm(input_size: int, hidden_size: int, **options: Any) -> Cell:
     return HyperLSTM(input_size, hidden_size, hyper_size=max(1, round(0.128 * hidden_size)), **options)
 
 
+def hm_lstm(
+    input_size: int, hidden_size: int, *, level_share: float = 1.0, constant_slope: bool = False, **options: Any
+) -> Cell:
+    """The HM-LSTM, with levels whose width is a share of that of its output embedding, so that it fits any budget."""
+    if not 0 < level_share < math.inf:
+        raise ValueError(f"level_share: expected a number above 0, got {level_share}")
+    levels = max(1, round(level_share * hidden_size))
+    return HMLSTM(input_size, hidden_size, level_size=levels, annealed=not constant_slope, **options)
+
+
 def dots(input_size: int, hidden_size: int) -> Cell:
     """The DOT(S)-RNN with as many units in its state to one of its output as published, 400 to 600."""
     return DOTS(input_size, hidden_size, state_size=max(1, round(2 / 3 * hidden_size)))
@@ -122,6 +132,7 @@ class Rival:
 AROUND = ("zoneout", "stochastic_depth")
 #: The options that are rates of noise.
 RATES = (*AROUND, "zoneout_cell", "candidate_dropout", "input_dropout", "recurrent_dropout")
+OF_RECURRENCE = {"candidate_dropout": "recurrent_dropout", "recurrent_dropout": "rnn_drop"}
 OF_LSTM = ("layer_norm", "weight_norm", "batch_norm")
 
 #: All rivals; those of torch's names are ours where an option asks for more than torch has.
@@ -129,10 +140,10 @@ RIVALS = {
     "rnn": Rival(Vanilla, around=AROUND),
     "relu": Rival(partial(Vanilla, nonlinearity="relu"), around=AROUND),
     "irnn": Rival(partial(Vanilla, nonlinearity="relu", identity=True), around=AROUND),
-    "gru": Rival(GRU, around=AROUND),
+    "gru": Rival(GRU, OF_RECURRENCE, around=AROUND),
     "lstm": Rival(
         lstm,
-        {name: name for name in OF_LSTM} | {"candidate_dropout": "recurrent_dropout", "recurrent_dropout": "rnn_drop"},
+        {name: name for name in OF_LSTM} | OF_RECURRENCE,
         around=(*AROUND, "zoneout_cell"),
     ),
     "mi_rnn": Rival(MIRNN),
@@ -152,7 +163,9 @@ RIVALS = {
             "embedding_size": "embedding_size",
         },
     ),
-    "hm_lstm": Rival(HMLSTM, {"layer_norm": "layer_norm"}, levels="levels"),
+    "hm_lstm": Rival(
+        hm_lstm, {name: name for name in ("layer_norm", "level_share", "constant_slope")}, levels="levels"
+    ),
     "indrnn": Rival(IndRNN, {"batch_norm": "batch_norm"}),
     "mingru": Rival(MinGRU),
     "transformer": Rival(

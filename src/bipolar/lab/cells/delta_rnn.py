@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_rates
-from bipolar.lab.cells.protocol import Cell, Dice, Drawn, State, uniform_
+from bipolar.lab.cells.protocol import Cell, Dice, Drawn, State, between, uniform_
 
 Outer: TypeAlias = Literal["relu", "tanh", "identity"]
 OUTER: dict[Outer, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "tanh": torch.tanh, "identity": lambda x: x}
@@ -87,5 +87,5 @@ class DeltaRNN(Cell):
         z = torch.tanh(torch.addcmul(constant, slope, state[0] @ self.recurrent.T))
         if each:
             z = z * each[0]
-        h = self.outer(torch.lerp(z, state[0], r))
+        h = self.outer(between(z, state[0], r))
         return h, (h,)

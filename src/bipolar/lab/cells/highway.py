@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_counts, check_rates
-from bipolar.lab.cells.protocol import Cell, Dice, Drawn, State
+from bipolar.lab.cells.protocol import Cell, Dice, Drawn, State, between
 
 
 class Highway(Cell):
@@ -21,7 +21,9 @@ class Highway(Cell):
 
     Reference: Zilly et al., `Recurrent Highway Networks <https://arxiv.org/abs/1607.03474>`_, 2016. There, on Text8 and
     enwik8: depth 10, 1,500 units, 46 million parameters with embedding and softmax. The released code has a transform
-    bias of -4 for them, rates of 0.4 on the input and 0.1 on the state, and starts all else uniform within 0.04.
+    bias of -4 for them, rates of 0.1 on the state, 0.1 on characters and 0.4 on the features of their trained
+    embedding, which we have not, and starts all else uniform within 0.04. A mask on one-hot characters drops
+    characters.
 
     Args:
         input_size: the width of the input
@@ -78,7 +80,7 @@ class Highway(Cell):
         for level, (weight, bias) in enumerate(zip(self.recurrent, self.biases, strict=True)):
             seen = s * once[0] if once else s
             h, t = torch.addmm(bias if level else x, seen, weight.T).chunk(2, dim=-1)
-            s = torch.lerp(s, torch.tanh(h), torch.sigmoid(t))
+            s = between(s, torch.tanh(h), torch.sigmoid(t))
         return s, (s,)
 
     def forward(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_counts
-from bipolar.lab.cells.protocol import Cell, State, uniform_
+from bipolar.lab.cells.protocol import Cell, State, between, uniform_
 
 
 class HMLSTM(Cell):
@@ -43,6 +43,7 @@ class HMLSTM(Cell):
         level_size: the width of each level. Default: ``hidden_size``
         levels: L, at least 2. Default: 3
         layer_norm: whether to have layer norm. Default: ``False``
+        annealed: whether :meth:`anneal` makes the slope steeper; else it stays at 1. Default: ``True``
 
     Examples::
 
@@ -65,10 +66,12 @@ class HMLSTM(Cell):
         level_size: int | None = None,
         levels: int = 3,
         layer_norm: bool = False,
+        annealed: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size)
         width = hidden_size if level_size is None else level_size
         check_counts(level_size=width)
+        self.annealed = annealed
         if levels < 2:
             raise ValueError(f"levels: expected at least 2 of them, got {levels}")
         self.levels, self.level_size = levels, width
@@ -103,7 +106,8 @@ class HMLSTM(Cell):
     @torch.no_grad()
     def anneal(self, epoch: int) -> None:
         """Set the slope of the detectors for an epoch, the first of which is 0: steeper, up to 5."""
-        self.slope.fill_(min(5.0, 1 + 0.04 * epoch))
+        if self.annealed:
+            self.slope.fill_(min(5.0, 1 + 0.04 * epoch))
 
     def _normed(self, kind: str, level: int, x: Tensor) -> Tensor:
         if self.norms is None:
@@ -150,11 +154,11 @@ class HMLSTM(Cell):
                 stay = 1 - flush
                 new_c = flush * entering + stay * (below * (kept + entering) + (1 - below) * c)
             else:
-                new_c = torch.lerp(c, kept + entering, new_zs[-1])
+                new_c = between(c, kept + entering, new_zs[-1])
             new_h = torch.sigmoid(o) * torch.tanh(self._normed("cell", level, new_c))
             if level:
                 copied = 1 - new_zs[-1] if level == self.levels - 1 else (1 - zs[level]) * (1 - new_zs[-1])
-                new_h = torch.lerp(new_h, h, copied)
+                new_h = between(new_h, h, copied)
             new_hs.append(new_h)
             new_cs.append(new_c)
             if level < self.levels - 1:

@@ -44,28 +44,28 @@ class MinGRU(Cell):
         self.input = nn.Linear(input_size, 2 * hidden_size)  # z over h
         uniform_(list(self.input.parameters()), hidden_size)
 
-    def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The gate and the candidate of all time steps."""
+    def shares(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The share of the state that stays, 1 - z, and what is added to it, of all time steps."""
         z, candidate = self.input(x).chunk(2, dim=-1)
         if self.positive:
             candidate = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
-        return torch.sigmoid(z), candidate
+        return torch.sigmoid(-z), torch.sigmoid(z) * candidate
 
     def prepare(self, x: Tensor) -> Tensor:
-        return torch.cat(self.gates(x), dim=-1)
+        return torch.cat(self.shares(x), dim=-1)
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
-        z, candidate = x.chunk(2, dim=-1)
-        h = torch.lerp(state[0], candidate, z)
+        kept, added = x.chunk(2, dim=-1)
+        h = torch.addcmul(added, kept, state[0])
         return h, (h,)
 
     def forward(
         self, x: Tensor, state: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        # The protocol's loop, but gate and candidate stay apart: to join and split them costs up to a seventh.
+        # The protocol's loop, but its two inputs stay apart: to join and split them costs up to a seventh.
         h = self.begin(x.shape[1], x)[0] if state is None else state[0]
         outputs = []
-        for z, candidate in zip(*(part.unbind(0) for part in self.gates(x)), strict=True):
-            h = torch.lerp(h, candidate, z)
+        for kept, added in zip(*(part.unbind(0) for part in self.shares(x)), strict=True):
+            h = torch.addcmul(added, kept, h)
             outputs.append(h)
         return self.stabilised(torch.stack(outputs)), h.unsqueeze(0)

@@ -19,8 +19,9 @@ class RivalRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit
     r"""Layers of a cell that read characters one-hot, and a linear decoder.
 
     An embedding as wide as the layers, which :class:`~bipolar.models.CharRNN` has for the paper's stack, would cost the
-    cells weights in their first layer that bring nothing: as published, they read the characters themselves. They are
-    scaled to a unit second moment, as that embedding is.
+    cells weights in their first layer that bring nothing: as published, they read the characters themselves, all but
+    the recurrent highway network, which has a small trained embedding there. They are scaled to a unit second moment,
+    as that embedding is.
 
     Args:
         vocabulary: the characters that the model knows, or only their number

@@ -107,6 +107,11 @@ class Cell(nn.Module, ABC):
         return hidden
 
 
+def between(start: Tensor, end: Tensor, share: Tensor) -> Tensor:
+    """``start + share * (end - start)``; :func:`torch.lerp` takes no tensors of several precisions, as autocast has."""
+    return torch.addcmul(start, share, end - start)
+
+
 def uniform_(parameters: Sequence[Tensor], width: int) -> None:
     """The start of torch's own cells: uniform within one over the square root of the width."""
     bound = width**-0.5

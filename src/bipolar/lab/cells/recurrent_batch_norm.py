@@ -55,7 +55,7 @@ class BatchNormLSTM(Cell):
     Each :math:`\text{BN}_t` has statistics of its own for each time step: those of the batch in training, running ones
     in evaluation. Time counts from the first step of each call, also where a state is carried: a text in windows sees
     the statistics of the first step at the beginning of each window. Steps after ``max_steps`` share the statistics of
-    the last, in training also its updates.
+    the last, in training also its updates; in evaluation also steps after the last that training has seen.
 
     Reference: Cooijmans et al., `Recurrent Batch Normalization <https://arxiv.org/abs/1603.09025>`_, 2016: 1,000 units
     on Penn Treebank, in sequences of 100, and 2,000 units on Text8, in sequences of 180. As in the released code,
@@ -78,6 +78,8 @@ class BatchNormLSTM(Cell):
         (torch.Size([5, 2, 16]), torch.Size([1, 2, 32]))
     """
 
+    seen: Tensor
+
     def __init__(
         self, input_size: int, hidden_size: int, *, max_steps: int, gamma: float = 0.1, forget_bias: float = 1.0
     ) -> None:
@@ -91,24 +93,31 @@ class BatchNormLSTM(Cell):
         self.input_norm = StepBatchNorm(4 * hidden_size, max_steps, gamma=gamma)
         self.recurrent_norm = StepBatchNorm(4 * hidden_size, max_steps, gamma=gamma)
         self.cell_norm = StepBatchNorm(hidden_size, max_steps, gamma=gamma, bias=True)
+        #: the number of steps that have statistics from training; before it, 0
+        self.register_buffer("seen", torch.tensor(0))
         uniform_([self.input], hidden_size)
         orthogonal_(self.recurrent, 4)
         nn.init.constant_(self.bias[hidden_size : 2 * hidden_size], forget_bias)
 
     def prepare(self, x: Tensor) -> Tensor:
-        products = F.linear(x, self.input)
-        return torch.stack([self.input_norm(row, self._row(t)) for t, row in enumerate(products)]) + self.bias
+        products = zip(self._rows(len(x)).tolist(), F.linear(x, self.input), strict=True)
+        return torch.stack([self.input_norm(product, row) for row, product in products]) + self.bias
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
-        # The time, for want of a better place; on the CPU, where to read it does not wait for a device.
-        return Drawn(each=(torch.arange(steps),))
+        # No noise, but rows of steps; on the CPU, where to read them does not wait for a device.
+        return Drawn(each=(self._rows(steps),))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         h, c = state
-        row = self._row(int(each[0]))
+        row = int(each[0])
         o, c = gated(x + self.recurrent_norm(h @ self.recurrent.T, row), c)
         h = o * torch.tanh(self.cell_norm(c, row))
         return h, (h, c)
 
-    def _row(self, step: int) -> int:
-        return min(step, self.max_steps - 1)
+    @torch.no_grad()
+    def _rows(self, steps: int) -> Tensor:
+        """The row of the statistics for each step."""
+        if self.training:
+            self.seen.clamp_(min=min(steps, self.max_steps))
+        last = self.max_steps if self.training else int(self.seen) or self.max_steps
+        return torch.arange(steps).clamp(max=last - 1)

@@ -10,13 +10,20 @@ from bipolar.lab.cells.arguments import check_counts, check_rates
 from bipolar.lab.cells.protocol import Cell, Dice, Drawn, State
 
 
+class RMSNorm(nn.RMSNorm):
+    """Torch's, in the precision of its weights: under autocast that warns of two of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 class Block(nn.Module):
     r"""Attention and an MLP, each with RMSNorm before it and a shortcut around it."""
 
     def __init__(self, width: int, heads: int, init_scale: float) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-6), nn.RMSNorm(width, eps=1e-6)
+        self.norm1, self.norm2 = RMSNorm(width, eps=1e-6), RMSNorm(width, eps=1e-6)
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.merge = nn.Linear(width, width, bias=False)
         self.widen = nn.Linear(width, 4 * width, bias=False)
@@ -110,7 +117,7 @@ class Transformer(Cell):
         self.sizes = (context * hidden_size,) * (2 * layers) + (context,)
         self.input = nn.Linear(input_size, hidden_size)
         self.blocks = nn.ModuleList(Block(hidden_size, heads, 0.02 * (2 * layers) ** -0.5) for _ in range(layers))
-        self.norm = nn.RMSNorm(hidden_size, eps=1e-6)
+        self.norm = RMSNorm(hidden_size, eps=1e-6)
         pairs = hidden_size // heads // 2
         self.register_buffer("angles", 10_000.0 ** -(torch.arange(pairs) / pairs), persistent=False)
 

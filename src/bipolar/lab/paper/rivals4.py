@@ -37,11 +37,11 @@ NETWORKS = {
         noise=True,
     ),
     "Recurrent Highway Network": Network(
-        TextModel(1, 1500, cell="highway", recurrent_dropout=0.1, rival=RivalOptions(depth=10, input_dropout=0.4)),
+        TextModel(1, 1500, cell="highway", recurrent_dropout=0.1, rival=RivalOptions(depth=10, input_dropout=0.1)),
         ("Recurrent Highway Network (Zilly et al., 2016)",),
     ),
     "HM-LSTM + layer norm": Network(
-        TextModel(3, 1024, cell="hm_lstm", rival=RivalOptions(layer_norm=True)),
+        TextModel(3, 2048, cell="hm_lstm", rival=RivalOptions(layer_norm=True, level_share=0.5, constant_slope=True)),
         ("HM-LSTM 3x1024 + Layer norm (Chung et al., 2016)",),
     ),
     rivals2.STACK: Network(table3.runs("paper")["belu"].model, ("BELU 36x474 (Eidnes & Nøkland, 2018)",), gates=False),

@@ -96,8 +96,9 @@ def _weights(model: TextModel) -> int:
                 *(rate or 0.0 for rate in (model.dropout, model.recurrent_dropout, model.block_dropout))
             )
             return sum(p.numel() for p in model.build(string.printable[:VOCABULARY], rates).rnn.parameters())
-    gates = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[model.cell]
-    return int(model.num_layers * gates * 2 * model.width(VOCABULARY) ** 2)
+    gates, width = {"stack": 1, "rnn": 1, "gru": 3, "lstm": 4}[model.cell], model.width(VOCABULARY)
+    lowest = width if model.cell == "stack" else VOCABULARY  # the width of what it reads
+    return int(gates * width * (lowest + width + (model.num_layers - 1) * 2 * width))
 
 
 @dataclass(frozen=True)

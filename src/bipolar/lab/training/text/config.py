@@ -115,7 +115,7 @@ class TextModel:
 
         Torch's dropout is between layers alone: one layer has none.
         """
-        more = bool(self.rival.given) or (self.cell == "lstm" and bool(self.recurrent_dropout))
+        more = bool(self.rival.given) or (self.cell in ("lstm", "gru") and bool(self.recurrent_dropout))
         more = more or (self.num_layers == 1 and bool(self.dropout))
         return self.cell in get_args(RivalName) or (self.cell != "stack" and more)
 
@@ -130,9 +130,17 @@ class TextModel:
             raise ValueError(f"num_layers: expected at most {DEEPEST}, got {self.num_layers}")
         for name, value in vars(TextModel()).items():
             if self.cell != "stack" and name not in OF_ALL_CELLS and getattr(self, name) != value:
-                raise ValueError(f"{name}: the cell {self.cell!r} has no such option; it is one of the stack's")
+                raise ValueError(
+                    f"{name}: the cell {self.cell!r} has no such option, got {getattr(self, name)}; {self._takes()}"
+                )
         width = self.width(len(vocabulary))
         return self._rival(vocabulary, width, rates) if self.is_rival else self._of_paper(vocabulary, width, rates)
+
+    def _takes(self) -> str:
+        """The options that the cell has, in words."""
+        from bipolar.lab.cells.catalogue import RIVALS
+
+        return f"it has {', '.join(('dropout', *RIVALS[self.cell].known))}"
 
     def _rival(self, vocabulary: str, width: int, rates: DropoutRates) -> "RivalRNN":
         from bipolar.lab.cells.model import RivalRNN
@@ -169,8 +177,8 @@ class TextModel:
         """The units of a layer, as given or for the number of parameters, which depends on the size of the alphabet."""
         if self.params is None:
             return self.hidden_size
-        if self.params < 1:
-            raise ValueError(f"params: expected at least 1, got {self.params}")
+        if not 1 <= self.params < math.inf:
+            raise ValueError(f"params: expected a finite number of at least 1, got {self.params}")
         return _width_of(self, symbols, self.params)
 
 

@@ -30,7 +30,7 @@ class OfLSTMs:
     """The LSTM and others; each option names the cells that have it."""
 
     candidate_dropout: Annotated[FloatFlag, _of_model("candidate_dropout")] = None
-    """Recurrent dropout without memory loss, on the candidate alone: lstm, hyper_lstm, delta_rnn. Default: 0."""
+    """Recurrent dropout without memory loss, on the candidate alone: lstm, gru, hyper_lstm, delta_rnn. Default: 0."""
     layer_norm: Annotated[bool, _of_model("layer_norm")] = False
     """Layer norm: lstm, hyper_lstm, hm_lstm."""
     weight_norm: Annotated[bool, _of_model("weight_norm")] = False
@@ -48,13 +48,23 @@ class OfHyperLSTM:
 
 
 @dataclass(frozen=True)
+class OfHMLSTM:
+    """The HM-LSTM."""
+
+    level_share: Annotated[FloatFlag, _of_model("level_share")] = None
+    """The width of its levels, as a share of --model.hidden-size, the width of its output embedding. Default: 1."""
+    constant_slope: Annotated[bool, _of_model("constant_slope")] = False
+    """The detectors of boundaries keep their slope, which else becomes steeper from epoch to epoch."""
+
+
+@dataclass(frozen=True)
 class OfHighway:
     """The recurrent highway network."""
 
     depth: Annotated[IntFlag, _of_model("depth")] = None
     """Layers within a step. Default: 10."""
     input_dropout: Annotated[FloatFlag, _of_model("input_dropout")] = None
-    """Dropout of the input, with one mask a sequence. Default: 0."""
+    """Dropout of characters, with one mask a sequence. Default: 0."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class OfAllRivals:
 
 
 @dataclass(frozen=True)
-class RivalOptions(OfAllRivals, OfTransformer, OfSkipping, OfHighway, OfHyperLSTM, OfLSTMs, OfHeldStates):
+class RivalOptions(OfAllRivals, OfTransformer, OfSkipping, OfHighway, OfHMLSTM, OfHyperLSTM, OfLSTMs, OfHeldStates):
     """Options of the rivals, each of some cells alone; their defaults are the published values."""
 
     @property
@@ -103,13 +113,14 @@ def of_families(
     held: Annotated[OfHeldStates, _box("rnn, relu, irnn, gru and lstm")],
     lstms: Annotated[OfLSTMs, _box("lstm and its kin")],
     hyper: Annotated[OfHyperLSTM, _box("hyper_lstm")],
+    hm_lstm: Annotated[OfHMLSTM, _box("hm_lstm")],
     highway: Annotated[OfHighway, _box("highway")],
     skipping: Annotated[OfSkipping, _box("skipping")],
     transformer: Annotated[OfTransformer, _box("transformer")],
     rivals: Annotated[OfAllRivals, _box("rival")],
 ) -> RivalOptions:
     """The options, from those of each family: the help lists them so."""
-    families = (held, lstms, hyper, highway, skipping, transformer, rivals)
+    families = (held, lstms, hyper, hm_lstm, highway, skipping, transformer, rivals)
     return RivalOptions(**{name: value for family in families for name, value in vars(family).items()})
 
 
