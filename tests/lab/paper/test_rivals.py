@@ -68,7 +68,8 @@ def test_docs_have_a_command_for_each_row(table: str) -> None:
         )
         assert config.recipe.rates == TextConfig(config.data, expected).recipe.rates
         if size:
-            assert (config.model.num_layers, config.model.hidden_size) == (int(size[1]), int(size[2]))
+            units = config.model.hidden_size * (config.model.rival.level_share or 1)
+            assert (config.model.num_layers, units) == (int(size[1]), int(size[2]))
         else:
             assert (config.model.num_layers, config.model.hidden_size) == (expected.num_layers, expected.hidden_size)
 
