@@ -90,7 +90,9 @@ def test_time_is_up() -> None:
 def test_the_summary_names_what_failed_and_how_to_repeat_it() -> None:
     tally = Tally(BAD, failures=[Failure(3, "<b> 12 | x", ""), Failure(5, "<b> 7 | x", "")], seconds=90)
     tally.outcomes["right"] = 1000
-    text = summary([tally], 4)
+    text = summary([tally], 4, 30.0, [PIECES["cluster"]])
+    assert "`make torture SEED=4 MINUTES=30` writes this file." in text
+    assert "| cluster | not run | 6 | | |" in text
     assert "1,002 trials, 2 failed." in text
     assert "| bad | 1,002 | 6 | 2 | 1.5 |" in text
     assert "- 1,000 × right" in text

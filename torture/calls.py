@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -18,24 +18,10 @@ from bipolar._tools.calling import call
 from bipolar.optim import clip_by_unit_
 from tests.helpers.definition import CASES, Function, by_definition, is_flipped
 from tests.helpers.signals import variances
-from torture.draws import FLOATS, SmallModel, a_model, a_shape, a_tensor
-from torture.watch import TOLERANCE, Refusal, are_close, asked, assert_close
+from torture.draws import FLOATS, SmallModel, a_model, a_pattern, a_shape, a_tensor, mostly
+from torture.recurrent import recurrent
+from torture.watch import Refusal, are_close, asked, assert_close
 
-PATTERNS = ("alternate", "halves")
-STACKED = (
-    "belu",
-    "brelu",
-    "relu",
-    "tanh",
-    "bgelu",
-    "bselu",
-    "bprelu",
-    "mish",
-    "bleaky_relu",
-    "bcelu",
-    "elu",
-    torch.sin,
-)
 NUMBERS = (0.0, -1.0, 1e-3, 0.5, 1.0, 2.0, 100.0, float("inf"), float("nan"))
 
 
@@ -52,7 +38,7 @@ def a_call(random: Random, directory: Path) -> str:
 def activation(random: Random, directory: Path) -> str:
     """A bipolar activation, as a function or a module, in place or not, and its gradient."""
     case = CASES[random.choice(list(CASES))]
-    x, pattern = a_tensor(random), _a_pattern(random)
+    x, pattern = a_tensor(random), a_pattern(random)
     dim = _a_dim(random, x)
     inplace = case.inplace and random.random() < 0.3
     options: dict[str, Any] = {"dim": dim, "pattern": pattern} | ({"inplace": True} if inplace else {})
@@ -115,7 +101,7 @@ def _gradient(output: Tensor, input: Tensor, cotangent: Tensor) -> Tensor:
 
 def relatives(random: Random, directory: Path) -> str:
     """OPLU and CReLU, channel by channel."""
-    x, pattern = a_tensor(random), _a_pattern(random)
+    x, pattern = a_tensor(random), a_pattern(random)
     dim = _a_dim(random, x)
     sorts = random.random() < 0.5
 
@@ -138,17 +124,8 @@ def relatives(random: Random, directory: Path) -> str:
     return "right"
 
 
-def _mostly(random: Random, right: Sequence[Any], wrong: Sequence[Any], share: float = 0.06) -> Any:
-    """One of the right values, and now and then a wrong one."""
-    return random.choice(wrong if random.random() < share else right)
-
-
 def _a_dim(random: Random, x: Tensor) -> Any:
-    return _mostly(random, range(-x.ndim, x.ndim) or (1,), (1, 7, -9, 1.0, "1", None), 0.1)
-
-
-def _a_pattern(random: Random) -> Any:
-    return _mostly(random, PATTERNS, ("Halves", None, 3, ["halves"]))
+    return mostly(random, range(-x.ndim, x.ndim) or (1,), (1, 7, -9, 1.0, "1", None), 0.1)
 
 
 # Names, moments and gains
@@ -177,7 +154,7 @@ def moments(random: Random, directory: Path) -> str:
     if f in ("crelu", "bprelu", "prelu"):
         f = "relu"
     if random.random() < 0.6:
-        std = _mostly(random, (1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 3), (*NUMBERS, 1e-12, 1e12, True, "1"), 0.3)
+        std = mostly(random, (1e-3, 0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 3), (*NUMBERS, 1e-12, 1e12, True, "1"), 0.3)
         answer = asked(lambda: bipolar.moments(f, std))
         if isinstance(answer, Refusal):
             return str(answer)
@@ -192,7 +169,7 @@ def moments(random: Random, directory: Path) -> str:
         ):
             assert abs(found - expected) < 1e-3 * scale, f"moments of {f}, {std}: {found}, not {expected}"
         return "right"
-    keep, stacked = _mostly(random, ("variance", "second_moment"), ("mean", 1)), random.random() < 0.3
+    keep, stacked = mostly(random, ("variance", "second_moment"), ("mean", 1)), random.random() < 0.3
     answer = asked(lambda: bipolar.gain(f, cast(Any, keep), stacked=stacked))
     if isinstance(answer, Refusal):
         return str(answer)
@@ -221,7 +198,7 @@ def _by_grid(f: Any, std: float) -> tuple[float, float, float]:
 def _a_batch(random: Random, model: SmallModel) -> Any:
     """A batch for a model: its example, or one that is wrong somehow."""
     x = model.example
-    return _mostly(
+    return mostly(
         random,
         (x, (x,)),
         (
@@ -261,13 +238,13 @@ def lsuv(random: Random, directory: Path) -> str:
     model = a_model(random, random.choice(FLOATS))
     batch = _a_batch(random, model)
     options: dict[str, Any] = {
-        "target": _mostly(random, ("variance", "variance", "second_moment"), ("mean", None)),
-        "at": _mostly(random, ("activation", "output"), ("input", None)),
+        "target": mostly(random, ("variance", "variance", "second_moment"), ("mean", None)),
+        "at": mostly(random, ("activation", "output"), ("input", None)),
         "orthogonal": random.random() < 0.7,
         "per_channel": random.random() < 0.2,
         "centre": random.random() < 0.2,
-        "tol": _mostly(random, (1e-3, 1e-3, 1e-2), (0.0, float("nan"), "1")),
-        "max_iter": _mostly(random, (40, 40, 1), (0, 1.5, "40")),
+        "tol": mostly(random, (1e-3, 1e-3, 1e-2), (0.0, float("nan"), "1")),
+        "max_iter": mostly(random, (40, 40, 1), (0, 1.5, "40")),
         "generator": torch.Generator().manual_seed(random.getrandbits(31)),
     }
     if random.random() < 0.2:
@@ -299,7 +276,7 @@ def probe(random: Random, directory: Path) -> str:
     model = a_model(random, random.choice(FLOATS))
     batch = _a_batch(random, model)
     model.module.train(random.random() < 0.3)
-    loss: Any = _mostly(random, (None, lambda y: y.float().square().mean()), (lambda y: y, "loss", lambda y: 1.0))
+    loss: Any = mostly(random, (None, lambda y: y.float().square().mean()), (lambda y: y, "loss", lambda y: 1.0))
     outputs: dict[str, Tensor] = {}
     twin = copy.deepcopy(model.module)
     answer = asked(
@@ -342,12 +319,12 @@ def convert(random: Random, directory: Path) -> str:
     """A converted model computes what one with activations by definition does."""
     dtype = random.choice((torch.float32, torch.float64))
     model = a_model(random, dtype)
-    pattern: Any = _a_pattern(random)
+    pattern: Any = a_pattern(random)
     options: dict[str, Any] = {"pattern": pattern, "inplace": random.random() < 0.2}
     if random.random() < 0.5:
         options["example"] = _a_batch(random, model)
     if random.random() < 0.2:
-        options["dim"] = _mostly(random, (1, -1, 0), ("1", 1.5))
+        options["dim"] = mostly(random, (1, -1, 0), ("1", 1.5))
     plain = copy.deepcopy(model.module)
     changes = options["inplace"]
     answer = asked(
@@ -402,67 +379,6 @@ def fold(random: Random, directory: Path) -> str:
             if not isinstance(made, Refusal):
                 assert_close(made.eval()(model.example), expected, "output")
     return "right"
-
-
-def recurrent(random: Random, directory: Path) -> str:
-    """The recurrent stack against a loop over time and layers."""
-    sizes = [_mostly(random, (1, 2, 4, 5), (0, -1, 2.5, "2"), 0.02) for _ in range(3)]
-    dtype = random.choice(FLOATS)
-    options: dict[str, Any] = {
-        "nonlinearity": _mostly(random, STACKED, ("nothing", 3, nn.ReLU, "crelu")),
-        "bias": random.random() < 0.7,
-        "batch_first": random.random() < 0.3,
-        "skip_every": _mostly(random, (None, 1, 2, 4), (0, 1.5, "2")),
-        "skip_scale": _mostly(random, (0.99, 1.0, 0.0), (float("nan"), "1")),
-        "gamma": _mostly(random, (0.5, 0.2, 0.0, 1.0), (1.5, float("nan"), "1")),
-        "pattern": _a_pattern(random),
-        "backend": _mostly(random, ("auto", "auto", "auto", "reference"), ("scan", "wavefront", "fast", None), 0.3),
-        "recompute": random.random() < 0.2,
-    }
-    rnn = asked(lambda: bipolar.StackedRNN(*cast(Any, sizes), dtype=dtype, **options), draws=True)
-    if isinstance(rnn, Refusal):
-        return f"made: {rnn}"
-    rnn.eval()
-    steps, batch = random.choice((1, 2, 5)), _mostly(random, (1, 3), (0,))
-    shape = (batch, steps, sizes[0]) if options["batch_first"] else (steps, batch, sizes[0])
-    x = a_tensor(random, shape, dtype) if random.random() < 0.9 else a_tensor(random)
-    state = _mostly(
-        random, (None, torch.randn(sizes[2], batch, sizes[1], dtype=dtype)), (torch.ones(2), torch.ones(()))
-    )
-    answer = asked(lambda: rnn(x, state), (rnn, x, *([] if state is None else [state])), lambda: _slow(rnn, x, state))
-    if isinstance(answer, Refusal) or x.is_meta:
-        return str(answer) if isinstance(answer, Refusal) else "right"
-    with torch.no_grad():
-        output, last = _slow(rnn, x, state)
-    near = TOLERANCE[dtype] * len(output) * rnn.num_layers  # rounding adds up
-    assert_close(answer[0].detach(), output, "output", near)
-    assert_close(answer[1].detach(), last, "state", near)
-    return "right"
-
-
-def _slow(rnn: bipolar.StackedRNN, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The formula of the stack, cell by cell."""
-    batched = x.ndim == 3
-    xs = x.unsqueeze(1) if not batched else x.transpose(0, 1) if rnn.batch_first else x
-    shape = (rnn.num_layers, xs.size(1), rnn.hidden_size)
-    h = list((torch.zeros(shape, dtype=x.dtype) if state is None else state.view(shape)).unbind())
-    outputs = []
-    every = rnn.skip_every
-    for x_t in xs.unbind():
-        below = x_t
-        skip = x_t
-        for i, (u, w, b) in enumerate(rnn.layers()):
-            if every and i % every == 0:
-                skip = below
-            h[i] = rnn.activation(tF.linear(below, u, b) + tF.linear(h[i], w))
-            if every and (i + 1) % every == 0 and skip.size(-1) == rnn.hidden_size:
-                h[i] = h[i] + rnn.skip_scale * skip
-            below = h[i]
-        outputs.append(below)
-    output, last = torch.stack(outputs), torch.stack(h)
-    if not batched:
-        return output.squeeze(1), last.squeeze(1)
-    return output.transpose(0, 1) if rnn.batch_first else output, last
 
 
 def clip(random: Random, directory: Path) -> str:

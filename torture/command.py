@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         progress = _Progress(count)
         tallies.append(run(piece, given.seed, range(count), share * (ends - time.monotonic()), progress))
         progress.say(tallies[-1])
-        write_summary(given.out, tallies, given.seed)
+        write_summary(given.out, tallies, given.seed, given.minutes, chosen[place + 1 :])
     print(given.out)
     sys.exit(1 if any(tally.failures for tally in tallies) else 0)
 

@@ -1,7 +1,9 @@
 """Random tensors and small models, the awkward ones among them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,3 +112,12 @@ def _a_norm(random: Random, kind: str, width: int) -> nn.Module:
         return random.choice((nn.BatchNorm1d, nn.LayerNorm))(width)
     batch_norm = nn.BatchNorm1d if kind == "lines" else nn.BatchNorm2d
     return random.choice((batch_norm(width), nn.GroupNorm(1, width), nn.GroupNorm(width, width)))
+
+
+def mostly(random: Random, right: Sequence[Any], wrong: Sequence[Any], share: float = 0.06) -> Any:
+    """One of the right values, and now and then a wrong one."""
+    return random.choice(wrong if random.random() < share else right)
+
+
+def a_pattern(random: Random) -> Any:
+    return mostly(random, ("alternate", "halves"), ("Halves", None, 3, ["halves"]))

@@ -5,39 +5,40 @@ from pathlib import Path
 
 from bipolar._tools.files import replacing
 from bipolar.lab.provenance import provenance
-from torture.trials import Tally
+from torture.trials import Piece, Tally
 
 #: What torture has found so far, written by hand.
 FOUND = Path(__file__).with_name("found.md")
 
 
-def write_summary(path: Path, tallies: Sequence[Tally], seed: int) -> None:
+def write_summary(path: Path, tallies: Sequence[Tally], seed: int, minutes: float, missing: Sequence[Piece]) -> None:
     """Writes the summary of the trials so far, whole or not at all."""
     with replacing(path) as part:
-        part.write_text(summary(tallies, seed), encoding="utf-8")
+        part.write_text(summary(tallies, seed, minutes, missing), encoding="utf-8")
 
 
-def summary(tallies: Sequence[Tally], seed: int) -> str:
+def summary(tallies: Sequence[Tally], seed: int, minutes: float, missing: Sequence[Piece] = ()) -> str:
     origin = provenance()
     failures = sum(len(tally.failures) for tally in tallies)
     tried = sum(tally.tried for tally in tallies)
     parts = [
         "# Torture",
-        f"`make torture SEED={seed}` writes this file. {tried:,} trials, {failures or 'none'} failed.",
+        f"`make torture SEED={seed} MINUTES={minutes:g}` writes this file. {tried:,} trials, {failures or 'none'} failed.",
         f"Commit {origin['commit']}; {origin['machine']}.",
-        _table(tallies),
+        _table(tallies, missing),
         *(_section(tally, seed) for tally in tallies),
         FOUND.read_text(encoding="utf-8").strip(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(tallies: Sequence[Tally]) -> str:
+def _table(tallies: Sequence[Tally], missing: Sequence[Piece]) -> str:
     rows = [
         f"| {tally.piece.name} | {tally.tried:,} | {tally.piece.count:,} | {len(tally.failures)} | "
         f"{tally.seconds / 60:.1f} |"
         for tally in tallies
     ]
+    rows += [f"| {piece.name} | not run | {piece.count:,} | | |" for piece in missing]
     return "\n".join(["| piece | tried | of | failed | minutes |", "| --- | ---: | ---: | ---: | ---: |", *rows])
 
 
