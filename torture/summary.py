@@ -23,7 +23,8 @@ def summary(tallies: Sequence[Tally], seed: int, minutes: float, missing: Sequen
     tried = sum(tally.tried for tally in tallies)
     parts = [
         "# Torture",
-        f"`make torture SEED={seed} MINUTES={minutes:g}` writes this file. {tried:,} trials, {failures or 'none'} failed.",
+        f"`make torture SEED={seed} MINUTES={minutes:g}` writes this file. {tried:,} trials, {failures or 'none'} "
+        "failed.",
         f"Commit {origin['commit']}; {origin['machine']}.",
         _table(tallies, missing),
         *(_section(tally, seed) for tally in tallies),
