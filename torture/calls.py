@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -262,13 +263,21 @@ def lsuv(random: Random, directory: Path) -> str:
     assert [m.training for m in untouched.modules()] == [m.training for m in model.module.modules()]
     for (name, before), after in zip(untouched.named_buffers(), model.module.buffers(), strict=True):
         assert torch.equal(before, after), f"buffer {name} has changed"
-    if options["target"] == "variance" and model.example.dtype in (torch.float32, torch.float64):
-        found = variances(model.module, batch)
-        for row in mutable:
-            if row.rounds and row.at == "output" and "centred" not in row.note:
-                kept = found[row.name]
-                assert abs(kept - 1) < 5 * options["tol"], f"{row.name} has a variance of {kept}"
+    if model.example.dtype in (torch.float32, torch.float64):
+        _check_sizes(model.module, batch, mutable, options)
     return "right"
+
+
+def _check_sizes(model: nn.Module, batch: Any, report: Any, options: dict[str, Any]) -> None:
+    """Every layer that LSUV scaled gives out what its row says, itself or after the activation that follows."""
+    found = variances(model, batch, options["target"])
+    following = {name: after for (name, _), (after, _) in pairwise(model.named_children())}
+    for row in report:
+        if row.rounds and "centred" not in row.note:
+            kept = found[row.name if row.at == "output" else following[row.name]]
+            size = f"{row.name} has a {options['target']} of {kept} at the {row.at}"
+            assert abs(kept - row.after) < 5 * options["tol"] * max(1.0, row.after), f"{size}, not {row.after}"
+            assert row.at != "output" or abs(kept - 1) < 5 * options["tol"], size
 
 
 def probe(random: Random, directory: Path) -> str:
@@ -278,6 +287,7 @@ def probe(random: Random, directory: Path) -> str:
     model.module.train(random.random() < 0.3)
     loss: Any = mostly(random, (None, lambda y: y.float().square().mean()), (lambda y: y, "loss", lambda y: 1.0))
     outputs: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor] = {}
     twin = copy.deepcopy(model.module)
     answer = asked(
         lambda: bipolar.probe(model.module, batch, loss),
@@ -287,11 +297,22 @@ def probe(random: Random, directory: Path) -> str:
     )
     if isinstance(answer, Refusal) or model.module.training:
         return str(answer) if isinstance(answer, Refusal) else "right"
+
+    def keep(name: str, y: Tensor) -> None:
+        outputs[name] = y.detach().double()
+        if y.requires_grad:
+            y.register_hook(lambda gradient: gradients.update({name: gradient.double()}))
+
     for name, layer in twin.named_children():
-        layer.register_forward_hook(lambda m, a, y, name=name: outputs.update({name: y.detach().double()}))
-    with torch.no_grad():
-        call(twin, batch)
+        layer.register_forward_hook(lambda m, a, y, name=name: keep(name, y))
+    output = call(twin, batch)
+    if loss is not None:
+        loss(output).backward()
     for row in answer.layers:
+        if row.name in gradients:
+            size = float(gradients[row.name].square().mean().sqrt())
+            same = math.isclose(row.gradient, size, rel_tol=1e-2, abs_tol=1e-7) or not math.isfinite(size)
+            assert same, f"{row.name}: a gradient of {row.gradient}, not {size}"
         y = outputs[row.name]
         near = 1e-3 * max(1.0, float(y.square().mean()))
         for found, expected in ((row.mean, float(y.mean())), (row.variance, float(y.var(correction=0)))):

@@ -1,4 +1,4 @@
-"""Networks of linear layers, a loss, and the variance of the outputs of any network."""
+"""Networks of linear layers, a loss, and the size of the outputs of any network."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -13,14 +13,15 @@ from bipolar._tools.calling import call
 
 
 @contextmanager
-def measured(model: nn.Module) -> Iterator[dict[str, float]]:
-    """The variance of the first output of every module during a forward pass, taken independently of the library."""
+def measured(model: nn.Module, target: str) -> Iterator[dict[str, float]]:
+    """Variance or second moment of every module's first output in a forward pass, independently of the library."""
     found: dict[str, float] = {}
 
     def hook(name: str) -> Callable[..., None]:
         def keep(module: nn.Module, args: Any, output: Any) -> None:
             if isinstance(output, Tensor) and name not in found:
-                found[name] = output.detach().double().var(correction=0).item()
+                y = output.detach().double()
+                found[name] = (y.square().mean() if target == "second_moment" else y.var(correction=0)).item()
 
         return keep
 
@@ -30,13 +31,13 @@ def measured(model: nn.Module) -> Iterator[dict[str, float]]:
         handle.remove()
 
 
-def variances(model: nn.Module, batch: Any) -> dict[str, float]:
-    """The variances in a run like that of LSUV: in evaluation mode, batch norm on the statistics of the batch."""
+def variances(model: nn.Module, batch: Any, target: str = "variance") -> dict[str, float]:
+    """Variances, or second moments, in a run like LSUV's: in evaluation mode, batch norm on the batch's statistics."""
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.train()
-    with torch.no_grad(), measured(model) as found:
+    with torch.no_grad(), measured(model, target) as found:
         call(model, batch)
     return found
 
