@@ -1,7 +1,8 @@
 """One time step of ``StackedRNN``, as in sampling, against the time it takes to read the weights from memory once.
 
 A generated symbol needs every weight once, so that no implementation can be faster than reading them. The sum of a
-tensor of the same size and the matrix-vector products alone measure that limit. A character is a step, the embedding,
+tensor of the same size and the matrix-vector products alone measure that limit, for all threads and for one alone,
+which waits for no other. A character is a step, the embedding,
 the decoder and a draw: by ``StackedRNN.step``, as before there was a stepper, and by the stepper, which
 ``CharRNN.generate`` and so ``bipolar sample`` use, for one text and for 32 at a time.
 """
@@ -73,8 +74,9 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write the table into benchmarks/README.md too")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    rows = []
-    for batch in (1, 32):
+    rows, threads = [], torch.get_num_threads()
+    for batch, number in ((1, threads), (1, 1), (32, threads)):
+        torch.set_num_threads(number)
         ways = methods(batch)
         times = [seconds for (seconds,) in best_of([timed(run, repeats=50) for run in ways.values()], 5, 10)]
         of = dict(zip(ways, times, strict=True))
@@ -85,13 +87,14 @@ def main() -> None:
                 remark = f"{readings:.1f} readings, {faster:.1f} times nn.RNN's speed"
                 if batch == 1:
                     remark += f": {'met' if faster >= OF_RIVAL and readings <= READINGS else 'missed'}"
-            rows.append([str(batch), name, f"{1000 * seconds:.2f}", f"{times[0] / seconds:.2f}", remark])
+            rows.append([str(batch), str(number), name, f"{1000 * seconds:.2f}", f"{times[0] / seconds:.2f}", remark])
+    torch.set_num_threads(threads)
     for batch in (1, 32):
         made = characters(batch)
         for name, (seconds,) in zip(made, best_of([timed(run) for run in made.values()], 3, 3), strict=True):
             pace = f"{batch * LENGTH / seconds:,.0f} characters/s"
-            rows.append([str(batch), name, f"{1000 * seconds / LENGTH:.2f}", "", pace])
-    table = markdown_table(["batch", "method", "ms", "share of reading", "remark"], rows)
+            rows.append([str(batch), str(threads), name, f"{1000 * seconds / LENGTH:.2f}", "", pace])
+    table = markdown_table(["batch", "threads", "method", "ms", "share of reading", "remark"], rows)
     text = (
         f"{machine()}; float32, {LAYERS} x {UNITS}. Aims at batch 1: {READINGS:g} readings at most, and {OF_RIVAL:g} "
         f"times the speed of nn.RNN.\n\n{table}"
