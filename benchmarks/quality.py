@@ -3,11 +3,12 @@
 The stack, LSTMs with one and with two layers, a GRU, and rivals of the laboratory, each without dropout by the fast
 recipe, which needs to know its length: so each network takes as many steps as fit into the budget, by the time of a
 step that is measured once, and the learning rate falls to zero at its end; the minutes that its steps then took stand
-beside it. The first seed tries all rates, the others take the best of them. A budget is a row of runs of its own; those
-of several budgets come together in one picture.
+beside it. All rates are tried for a share of the budget, and the best of them has all seeds. A budget is a row of runs
+of its own; those of several budgets come together in one picture.
 
-This is long: with its defaults, forty times the budget, which it says first. A command that was stopped goes on where
-it was. Nothing else should run on the machine.
+This is long: with its defaults, thirty times the budget, which it says first. A command that was stopped goes on where
+it was, and one with other networks joins its results. Nothing else should run on the machine, but for a second command
+with other networks, pinned to another core.
 """
 
 import argparse
@@ -67,7 +68,7 @@ class Contest:
         self.budget = 60 * float(arguments.budget)
         self.out: Path = arguments.out / f"{arguments.params:g}-{arguments.precision}-{arguments.budget:g}min"
 
-    def config(self, name: str, rate: float, seed: int) -> TextConfig:
+    def config(self, name: str, rate: float, seed: int, steps: int) -> TextConfig:
         given = self.given
         return TextConfig(
             given.data,
@@ -79,27 +80,33 @@ class Contest:
             window=given.window,
             lr=rate,
             seed=seed,
+            max_steps=steps,
+            max_epochs=steps,
             patience=10**9,  # a network that is slow at first counts by where it ends
-            out=self.out / f"{name}, {rate:g}, seed {seed}".replace(", ", "-").replace(" ", "-"),
+            out=self.out / _slug(f"{name}, {rate:g}, {steps} steps, seed {seed}"),
         )
 
-    def plan(self) -> dict[str, dict[str, Any]]:
-        """For each network the seconds of a step, as measured when the contest began, and its steps."""
-        path = self.out / "plan.json"
-        plan: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        for name in self.given.networks:
-            if name not in plan:
-                seconds = measured(self.config(name, self.given.rates[0], 1))
-                plan[name] = {"step": seconds, "steps": max(FEWEST, int(self.budget / seconds))}
-                write_json(path, plan)
-        return {name: plan[name] for name in self.given.networks}
+    def steps(self, name: str) -> int:
+        """The steps of a network that take the budget, by the time of one as it was measured at its first run."""
+        path = self.out / f"{_slug(name)}.json"
+        if not path.exists():
+            write_json(path, {"seconds of a step": measured(self.config(name, self.given.rates[0], 1, 10**6))})
+        return max(FEWEST, int(self.budget / json.loads(path.read_text(encoding="utf-8"))["seconds of a step"]))
+
+    def best_rate(self, name: str, steps: int) -> tuple[float, dict[str, float | str]]:
+        """The rate of the lowest error after so many steps, and the errors by rate; there is no search of one rate."""
+        rates = self.given.rates
+        if len(rates) == 1:
+            return rates[0], {}
+        errors = {rate: self.outcome(name, rate, 1, steps)[0] for rate in rates}
+        return min(errors, key=lambda rate: errors[rate]), {f"{rate:g}": _number(errors[rate]) for rate in rates}
 
     def outcome(self, name: str, rate: float, seed: int, steps: int) -> tuple[float, float]:
         """The validation error of a run and the minutes that its steps took; an infinite error if it diverges.
 
         The run is trained, resumed, or there already.
         """
-        config = replace(self.config(name, rate, seed), max_steps=steps, max_epochs=steps)
+        config = self.config(name, rate, seed, steps)
         result = train_text(config, show=not self.given.quiet)
         if result["status"] == "stopped":
             raise KeyboardInterrupt
@@ -107,26 +114,26 @@ class Contest:
         error = float(result["best_valid_bpc"]) if result["status"] == "finished" else math.inf
         return error, pace * result["step"] / 60
 
-    def run(self) -> dict[str, dict[str, Any]]:
-        """All runs; the results by network."""
-        found = {}
-        for name, planned in self.plan().items():
-            steps = planned["steps"]
-            first = {rate: self.outcome(name, rate, 1, steps) for rate in self.given.rates}
-            rate = min(first, key=lambda rate: first[rate][0])
-            seeds = [first[rate], *(self.outcome(name, rate, seed, steps) for seed in range(2, self.given.seeds + 1))]
-            config = self.config(name, rate, 1)
-            model = config.build(stored(config.directory)["vocabulary"])
-            found[name] = {
-                "parameters": model.num_parameters,
-                "width": model.decoder.in_features,
-                "steps": steps,
-                "minutes": statistics.fmean(minutes for _, minutes in seeds),
-                "rate": rate,
-                "by_rate": {f"{r:g}": _number(error) for r, (error, _) in first.items()},
-                "valid_bpc": [_number(error) for error, _ in seeds],
-            }
-        return found
+    def run(self, name: str) -> dict[str, Any]:
+        """All runs of a network, and its results."""
+        steps = self.steps(name)
+        rate, by_rate = self.best_rate(name, max(FEWEST, round(self.given.search * steps)))
+        seeds = [self.outcome(name, rate, seed, steps) for seed in range(1, self.given.seeds + 1)]
+        config = self.config(name, rate, 1, steps)
+        model = config.build(stored(config.directory)["vocabulary"])
+        return {
+            "parameters": model.num_parameters,
+            "width": model.decoder.in_features,
+            "steps": steps,
+            "minutes": statistics.fmean(minutes for _, minutes in seeds),
+            "rate": rate,
+            "by_rate": by_rate,
+            "valid_bpc": [_number(error) for error, _ in seeds],
+        }
+
+
+def _slug(name: str) -> str:
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def _number(error: float) -> float | str:
@@ -153,6 +160,7 @@ def measured(config: TextConfig) -> float:
 
 
 def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The networks of each budget, the best first."""
     rows = [
         [
             f"{float(minutes):g} min",
@@ -165,7 +173,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
             Entry(row["valid_bpc"]).text(),
         ]
         for minutes, networks in sorted(results.items(), key=lambda item: float(item[0]))
-        for name, row in networks.items()
+        for name, row in sorted(networks.items(), key=lambda item: Entry(item[1]["valid_bpc"]).mean or math.inf)
     ]
     header = ["budget", "network", "parameters", "width", "steps", "minutes", "rate", "validation BPC"]
     return markdown_table(header, rows)
@@ -195,7 +203,10 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=10, help="minutes of training of a run (default: 10)")
     parser.add_argument("--params", type=float, default=1e6, help="parameters of each network (default: 1e6)")
     parser.add_argument("--networks", nargs="+", choices=CANDIDATES, default=list(CANDIDATES), help="default: all")
-    parser.add_argument("--rates", type=float, nargs="+", default=[2e-3, 4e-3, 8e-3], help="rates that seed 1 tries")
+    parser.add_argument("--rates", type=float, nargs="+", default=[2e-3, 4e-3, 8e-3], help="rates to try")
+    parser.add_argument(
+        "--search", type=float, default=0.25, help="the share of the budget that a rate is tried for (default: 0.25)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="seeds at the best rate (default: 3)")
     parser.add_argument("--data", default="ptb", help="the text (default: ptb)")
     parser.add_argument("--data-dir", type=Path, help="where the data is (default: as for bipolar train)")
@@ -221,18 +232,19 @@ def described(found: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
-    runs = len(given.networks) * (len(given.rates) + given.seeds - 1)
-    length = duration(runs * 60 * given.budget)
-    print(f"This is long: {runs} runs of {given.budget:g} min, {length} in all, less what {given.out} has", flush=True)
+    tried = given.search * len(given.rates) if len(given.rates) > 1 else 0.0
+    length = duration(len(given.networks) * (tried + given.seeds) * 60 * given.budget)
+    print(f"This is long: {len(given.networks)} networks, {length} in all, less what {given.out} has", flush=True)
     name = f"{given.params:g}-{given.precision}"
-    path = given.out / f"{name}.json"
-    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
-    budget = f"{given.budget:g}"
-    results[budget] = results.get(budget, {}) | Contest(given).run()
+    path, contest, budget = given.out / f"{name}.json", Contest(given), f"{given.budget:g}"
     settings = {key: vars(given)[key] for key in ("params", "precision", "data", "batch_size", "window")}
-    found = {**settings, **provenance(), "results": results}
-    write_json(path, found)
-    save(draw(results), path.with_suffix(".svg"))
+    for network in given.networks:
+        row = contest.run(network)
+        results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
+        results[budget] = results.get(budget, {}) | {network: row}
+        found = {**settings, **provenance(), "results": results}
+        write_json(path, found)
+        save(draw(results), path.with_suffix(".svg"))
     print(f"{described(found)}\n\n{path.with_suffix('.svg')}")
     if given.record:
         write_json(RESULTS / f"quality-{name}.json", found)

@@ -18,7 +18,7 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(quality, "measured", lambda config: 0.01)
     quality.main([*SMALL.split(), "--out", str(tmp_path), "--networks", *NETWORKS])
     said = capsys.readouterr().out
-    assert said.startswith("This is long: 3 runs of 0.002 min")
+    assert said.startswith("This is long: 3 networks, ")
     (path,) = tmp_path.glob("*.json")
     results = json.loads(path.read_text())["results"]["0.002"]
     assert list(results) == NETWORKS
@@ -37,12 +37,12 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 
 def test_the_time_of_a_step(tmp_path: Path) -> None:
     given = quality.parsed([*SMALL.split(), "--out", str(tmp_path)])
-    assert 0 < quality.measured(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1)) < 10
+    assert 0 < quality.measured(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1, 100)) < 10
 
 
 @pytest.mark.parametrize("name", quality.CANDIDATES)
 def test_networks_have_the_parameters_and_no_dropout(name: str, tmp_path: Path) -> None:
-    config = quality.Contest(quality.parsed(["--out", str(tmp_path)])).config(name, 1e-3, 1)
+    config = quality.Contest(quality.parsed(["--out", str(tmp_path)])).config(name, 1e-3, 1, 100)
     config = dataclasses.replace(config, max_epochs=200)  # for which the fast recipe would bring dropout
     assert abs(config.build("".join(map(chr, range(50)))).num_parameters / 1e6 - 1) < 0.05
     assert set(vars(config.recipe.rates).values()) == {0.0}
