@@ -2,9 +2,9 @@
 
 A generated symbol needs every weight once, so that no implementation can be faster than reading them. The sum of a
 tensor of the same size and the matrix-vector products alone measure that limit, for all threads and for one alone,
-which waits for no other. A character is a step, the embedding,
-the decoder and a draw: by ``StackedRNN.step``, as before there was a stepper, and by the stepper, which
-``CharRNN.generate`` and so ``bipolar sample`` use, for one text and for 32 at a time.
+which waits for no other. A character is a step, the embedding, the decoder and a draw: by ``StackedRNN.step``, as
+before there was a stepper, and by the stepper, which ``CharRNN.generate`` and so ``bipolar sample`` use, for one text
+and for 32 at a time.
 """
 
 import argparse

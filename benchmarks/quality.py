@@ -128,6 +128,7 @@ class Contest:
             "minutes": statistics.fmean(minutes for _, minutes in seeds),
             "rate": rate,
             "by_rate": by_rate,
+            "search": self.given.search if by_rate else None,
             "valid_bpc": [_number(error) for error, _ in seeds],
         }
 
@@ -169,7 +170,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
             f"{row['width']}",
             f"{row['steps']:,}",
             f"{row['minutes']:.1f}" + (" (not equal)" if abs(row["minutes"] / float(minutes) - 1) > UNEVEN else ""),
-            f"{row['rate']:g}",
+            f"{row['rate']:g}" + (f" of {len(row['by_rate'])}, by {row['search']:.0%}" if row["by_rate"] else ""),
             Entry(row["valid_bpc"]).text(),
         ]
         for minutes, networks in sorted(results.items(), key=lambda item: float(item[0]))
@@ -225,7 +226,7 @@ def described(found: dict[str, Any]) -> str:
     """The results of a size and precision, for people."""
     head = (
         f"{found['params']:,.0f} parameters; {found['machine']}; {found['data']}, batch {found['batch_size']}, "
-        f"{found['window']} steps, {found['precision']}; the best of several rates, seeds beside each other."
+        f"{found['window']} steps, {found['precision']}; of the rates that were tried the best, all seeds."
     )
     return f"{head}\n\n{table(found['results'])}"
 

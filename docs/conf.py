@@ -107,8 +107,10 @@ html_static_path.append(str(_mathjax()))
 #: Modules whose public names are all to be in the reference; those of the laboratory that a table of one's own takes.
 PUBLIC = ["bipolar", "bipolar.functional", "bipolar.optim", "bipolar.models", "bipolar.lab.report"]
 
-#: Functions that every module or optimiser of torch has, and documents.
-OF_TORCH = ("forward", "extra_repr", "reset_parameters", "step", "add_param_group")
+#: Members of classes that are public.
+MEMBERS = (property, classmethod, staticmethod, FunctionType)
+#: A function that torch's own modules have, and do not share with a base.
+OF_LAYERS = "reset_parameters"
 
 
 def with_chapters(app: Sphinx, page: str, source: list[str]) -> None:
@@ -126,10 +128,12 @@ def public() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             value, full = getattr(module, name), f"{module.__name__}.{name}"
             yield full, value
-            members = vars(value).items() if inspect.isclass(value) else ()
-            for member, defined in members:
-                kinds = (property, classmethod, staticmethod, FunctionType)
-                if isinstance(defined, kinds) and not member.startswith("_") and member not in OF_TORCH:
+            if not inspect.isclass(value):
+                continue
+            of_torch = {name for base in value.__mro__ if base.__module__.startswith("torch.") for name in vars(base)}
+            for member, defined in vars(value).items():
+                known = member.startswith("_") or member == OF_LAYERS or member in of_torch
+                if isinstance(defined, MEMBERS) and not known:
                     yield f"{full}.{member}", defined
 
 

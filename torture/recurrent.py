@@ -94,7 +94,7 @@ def _sequences(random: Random, steps: int, batch: int, batch_first: bool) -> tup
     if random.random() < 0.3:
         reset = torch.tensor([[random.random() < 0.3 for _ in range(batch)] for _ in range(steps)]).view(steps, batch)
         whole = reset.mT if batch_first else reset
-        given["reset"] = mostly(random, (whole,), (whole.float(), whole[:, :-1], whole.unsqueeze(0), [True]))
+        given["reset"] = mostly(random, (whole,), (whole.float(), whole[:-1, :-1], whole.unsqueeze(0), [True]))
         if given["reset"] is whole:
             known["reset"] = reset
     return given, known

@@ -287,6 +287,18 @@ class TestTransforms:
             alone = rnn(x[place], lengths=lengths[place])
             torch.testing.assert_close([part[place] for part in together], list(alone), rtol=1e-5, atol=1e-6)
 
+    def test_gradients_of_each_call_by_its_lengths(self) -> None:
+        rnn, x = bipolar.StackedRNN(3, 3, 4), torch.randn(2, 5, 3, 3)
+        lengths = torch.tensor([[5, 1, 3], [2, 4, 5]])
+
+        def loss(each: Tensor, own: Tensor) -> Tensor:
+            return rnn(each, lengths=own)[0].square().sum()
+
+        together = torch.vmap(torch.func.grad(loss))(x, lengths)
+        for place in range(2):
+            alone = torch.func.grad(loss)(x[place], lengths[place])
+            torch.testing.assert_close(together[place], alone, rtol=1e-4, atol=1e-6)
+
     def test_autocast(self) -> None:
         rnn = bipolar.StackedRNN(4, 4, 4)
         packed = pack_padded_sequence(self.x, self.lengths)

@@ -111,7 +111,14 @@ def _may_be_padded(lengths: Tensor, steps: int) -> bool:
 
 def _known(lengths: Tensor) -> bool:
     """Whether Python can look at the values: not in a graph, nor where ``torch.vmap`` has other ones for each call."""
-    return not torch.compiler.is_compiling() and not torch._C._functorch.is_batchedtensor(lengths)
+    return not torch.compiler.is_compiling() and not _differ_by_call(lengths)
+
+
+def _differ_by_call(tensor: Tensor) -> bool:
+    """Whether ``torch.vmap`` has a tensor for each call, perhaps below a ``torch.func.grad``."""
+    while torch._C._functorch.is_gradtrackingtensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return torch._C._functorch.is_batchedtensor(tensor)
 
 
 def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
@@ -126,7 +133,8 @@ def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) ->
         raise ValueError(f"lengths: expected one for each of {batch} sequences, got shape {tuple(given.shape)}")
     inside = (given >= 1) & (given <= steps)
     if torch.compiler.is_compiling():  # the graph checks them each time it runs
-        torch._assert_async(inside.all(), "lengths: expected 1 to the time steps of the input")
+        if not torch._C._functorch.is_batchedtensor(inside):
+            torch._assert_async(inside.all(), "lengths: expected 1 to the time steps of the input")
     elif _known(given) and not bool(inside.all()):
         outside = (~inside).nonzero().flatten().tolist()
         raise ValueError(

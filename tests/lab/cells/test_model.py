@@ -93,7 +93,11 @@ def test_options_reach_the_cell() -> None:
         ("transformer", {"norm_stabiliser": 1.0}, "^norm_stabiliser: the cell 'transformer' has no such option"),
         ("lstm", {"batch_norm": True, "layer_norm": True}, "layer_norm: expected nothing beside batch_norm"),
         ("transformer", {"heads": 3}, "heads: expected heads of an even width"),
-        ("hm_lstm", {"level_share": 0.0}, "^level_share: expected a number above 0, got 0.0; the cell is 'hm_lstm'"),
+        (
+            "hm_lstm",
+            {"level_share": 0.0},
+            "^level_share: expected a finite number above 0, got 0.0; the cell is 'hm_lstm'",
+        ),
         ("elman", {}, "cell: expected one of 'rnn', 'relu'"),
     ],
 )

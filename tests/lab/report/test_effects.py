@@ -77,12 +77,12 @@ def test_close_values_have_a_scale_of_their_own() -> None:
 def test_the_effect_in_words() -> None:
     several = comparison([1.0, 1.002, DNC], [1.1, 1.104, 1.102])
     assert (
-        apart_of(several) == "in the seeds that both have −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
+        apart_of(several) == "where both converge −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
     )  # as a seed did not converge
     assert mean_of(several.side, several) == f"1.001, 1 of 3 {DNC}"
     assert in_words(several) == (
         f"validation BPC, 3 seeds: belu 1.001, 1 of 3 {DNC}, elu 1.102: "
-        "in the seeds that both have −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
+        "where both converge −0.101 ± 0.002 BPC, too close to tell (margin 0.02)"
     )
     assert apart_of(comparison([1.0], [1.2])) == "−0.200 BPC, lower (margin 0.05)"
     assert apart_of(comparison([1.0], [1.01])) == "−0.010 BPC, equal (margin 0.05)"

@@ -12,7 +12,8 @@ import pytest
 
 from bipolar.lab.reproduce import executors
 from bipolar.lab.reproduce.executors import check_address, in_processes, on_ray
-from tests.helpers.items import reproduce, tiny
+from bipolar.lab.reproduce.trials import trial_of
+from tests.helpers.items import TINY, reproduce, tiny
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import command_of, descendants, has_metrics, one_is_killed, running, wait_until
 
@@ -54,12 +55,15 @@ def test_the_process_that_workers_are_forked_from_is_killed(
 
 
 def test_files_of_a_worker_take_the_place_of_parts_of_a_stopped_run(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b"half a")
-    files = {"result.json": b"{}", "metrics.jsonl": b"all of it"}
-    executors._keep(files, tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
-    executors._keep(dict.fromkeys(files, b"another"), tmp_path)  # where a result is, the run is done
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    trial = trial_of(TINY, tmp_path)
+    trial.directory.mkdir()
+    for name in ("metrics.jsonl", "result.json"):
+        (trial.directory / name).write_bytes(b"{half a")
+    files = {"result.json": b"{}", "metrics.jsonl": b"all of it", "config.json": b'{"config": {"seed": 1}}'}
+    executors._keep(files, trial)
+    assert {path.name: path.read_bytes() for path in trial.directory.iterdir()} == files
+    executors._keep(dict.fromkeys(files, b"another"), trial)  # it ran
+    assert {path.name: path.read_bytes() for path in trial.directory.iterdir()} == files
 
 
 def test_ray_with_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, Any]) -> None:

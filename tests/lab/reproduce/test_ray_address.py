@@ -38,6 +38,11 @@ def test_what_is_no_address(address: str) -> None:
         on_ray(address)
 
 
+def test_a_name_that_cannot_be_one() -> None:
+    with pytest.raises(UsageError, match=r"there is no cluster \(no machine has such a name\)"):
+        check_address(f"{'a' * 70}:6379")
+
+
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_nobody_there(server: socket.socket, scheme: str) -> None:
     port = server.getsockname()[1]

@@ -51,9 +51,9 @@ def hm_lstm(
 ) -> Cell:
     """The HM-LSTM, with levels whose width is a share of that of its output embedding, so that it fits any budget."""
     if not 0 < level_share < math.inf:
-        raise ValueError(f"level_share: expected a number above 0, got {level_share}")
-    levels = max(1, round(level_share * hidden_size))
-    return HMLSTM(input_size, hidden_size, level_size=levels, annealed=not constant_slope, **options)
+        raise ValueError(f"level_share: expected a finite number above 0, got {level_share}")
+    width = max(1, round(level_share * hidden_size))
+    return HMLSTM(input_size, hidden_size, level_size=width, annealed=not constant_slope, **options)
 
 
 def dots(input_size: int, hidden_size: int) -> Cell:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar.lab.cells.arguments import check_counts
-from bipolar.lab.cells.protocol import Cell, State, between, uniform_
+from bipolar.lab.cells.protocol import Cell, State, uniform_
 
 
 class HMLSTM(Cell):
@@ -154,11 +154,11 @@ class HMLSTM(Cell):
                 stay = 1 - flush
                 new_c = flush * entering + stay * (below * (kept + entering) + (1 - below) * c)
             else:
-                new_c = between(c, kept + entering, new_zs[-1])
+                new_c = new_zs[-1] * (kept + entering) + (1 - new_zs[-1]) * c
             new_h = torch.sigmoid(o) * torch.tanh(self._normed("cell", level, new_c))
             if level:
                 copied = 1 - new_zs[-1] if level == self.levels - 1 else (1 - zs[level]) * (1 - new_zs[-1])
-                new_h = between(new_h, h, copied)
+                new_h = copied * h + (1 - copied) * new_h
             new_hs.append(new_h)
             new_cs.append(new_c)
             if level < self.levels - 1:

@@ -104,7 +104,7 @@ class BatchNormLSTM(Cell):
         return torch.stack([self.input_norm(product, row) for row, product in products]) + self.bias
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
-        # No noise, but rows of steps; on the CPU, where to read them does not wait for a device.
+        # No noise, but rows of steps; on the CPU, where to read one at each step does not wait for a device.
         return Drawn(each=(self._rows(steps),))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:

@@ -20,7 +20,7 @@ from bipolar.lab.training.text import TextConfig
 
 #: The windows of a run whose mean losses are compared, and the share of them that counts as always.
 WINDOWS, ALWAYS = 50, 0.95
-#: The rule of a claim that one curve is below others at all times.
+#: The rules of claims that one curve is below another on average, and below others at all times.
 FASTER = (
     f"the mean of its training loss over all steps is lower, or {{}} diverges in more seeds; margin: {BPC_OF_A_CURVE}"
 )

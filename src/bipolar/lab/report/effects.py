@@ -51,7 +51,7 @@ def apart_of(comparison: Comparison) -> str:
     if comparison.difference is None:
         return order
     (apart, noise), digits = comparison.difference, _digits(comparison)
-    text = "in the seeds that both have " if comparison.in_common else ""
+    text = "where both converge " if comparison.in_common else ""
     text += _number(apart, digits, "+" if apart else "")
     if noise is not None:
         text += f" ± {_number(noise, digits)}"

@@ -135,7 +135,7 @@ def on_ray(address: str | None) -> Executor:
                 while waiting:
                     (ready,), _ = ray.wait(list(waiting), num_returns=1)
                     trial = waiting.pop(ready)
-                    _keep(ray.get(ready), trial.directory)
+                    _keep(ray.get(ready), trial)
                     done(trial)
         finally:
             if began:
@@ -203,6 +203,8 @@ def _problem_of(host: str, port: int) -> str:
                 return ""
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS + b"\0\0\0\0\0")
             return "" if connection.recv(4)[3:] == SETTINGS[3:] else "what answers there is not Ray"
+    except UnicodeError:
+        return "no machine has such a name"
     except OSError as error:
         return error.strerror or str(error)
 
@@ -236,14 +238,14 @@ def _files_of(trial: Trial, data_dir: Path | None) -> dict[str, bytes]:
     return {str(path.relative_to(trial.directory)): path.read_bytes() for path in paths}
 
 
-def _keep(files: dict[str, Any], directory: Path) -> None:
+def _keep(files: dict[str, Any], trial: Trial) -> None:
     """Writes the files of a trial, the result last, because it marks the trial as done.
 
-    A directory with a result is the worker's own, on files that machines share; another may have parts of a run that
-    was stopped here, which go.
+    Where it ran, its directory is the worker's own, on files that machines share. Elsewhere they take the place of
+    those of a run that was stopped here.
     """
-    if (directory / "result.json").exists():
+    if trial.ran:
         return
     for name, content in sorted(files.items(), key=lambda entry: entry[0] == "result.json"):
-        with replacing(directory / name) as part:
+        with replacing(trial.directory / name) as part:
             part.write_bytes(content)

@@ -140,7 +140,8 @@ class TextModel:
         """The options that the cell has, in words."""
         from bipolar.lab.cells.catalogue import RIVALS
 
-        return f"it has {', '.join(('dropout', *RIVALS[self.cell].known))}"
+        rival = RIVALS[self.cell]
+        return f"it has {', '.join((*(['dropout'] if rival.levels is None else []), *rival.known))}"
 
     def _rival(self, vocabulary: str, width: int, rates: DropoutRates) -> "RivalRNN":
         from bipolar.lab.cells.model import RivalRNN
