@@ -77,6 +77,7 @@ class TestText:
             ({"max_epochs": 3, "data": "my.txt"}, (0.01, 0.01, 0.0)),
             ({"max_epochs": 3, "model": TextModel(cell="lstm")}, (0.0, 0.0, 0.0)),
             ({"max_epochs": 3, "model": TextModel(dropout=0.3)}, (0.3, 0.01, 0.0)),
+            ({"max_epochs": 20}, (0.025, 0.025, 0.0)),
             ({}, (0.05, 0.025, 0.025)),
         ],
     )
