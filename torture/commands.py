@@ -121,7 +121,8 @@ def _watch(out: Path, accident: Accident | None, saved: int) -> Callable[[], int
     The steps of checkpoints that are complete go to the file ``saved``: Python tells of a file that is about to get its
     name, so that the operation after it finds it there.
     """
-    count, place, renamed = 0, str(out), ""
+    count, place = 0, str(out)
+    renamed: Path | None = None
     if accident is not None and accident.kind == "read-only":
         _obey_permissions()
 
@@ -129,10 +130,10 @@ def _watch(out: Path, accident: Accident | None, saved: int) -> Callable[[], int
         nonlocal count, renamed
         if event in EVENTS and str(given[0]).startswith(place):
             count += 1
-            if renamed:
-                os.write(saved, f"{int(renamed)}\n".encode())
-            name = re.fullmatch(r"step-(\d+)\.pt", Path(str(given[1])).name) if event == "os.rename" else None
-            renamed = name[1] if name else ""
+            if renamed is not None and renamed.exists():  # a signal may have come in between
+                os.write(saved, f"{int(renamed.stem.removeprefix('step-'))}\n".encode())
+            target = Path(str(given[1])) if event == "os.rename" else None
+            renamed = target if target is not None and re.fullmatch(r"step-\d+\.pt", target.name) else None
             if accident is not None and count == accident.number:
                 if accident.milliseconds:
                     threading.Timer(accident.milliseconds / 1000, _happen, (accident.kind, out)).start()

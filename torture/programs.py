@@ -463,6 +463,8 @@ def pad(program: Program) -> str | None:
     count = random.randint(1, max(1, x.ndim))
     widths = [random.choice((0, 0, 1, 2, -1)) for _ in range(2 * count)]
     mode = random.choice(("'constant'", "'constant', 0.0", "'constant', 0.5", "'reflect'", "'replicate'", "'circular'"))
+    if mode == "'circular'":  # where such a width is negative, torch leaves memory as it found it
+        widths = [max(0, width) for width in widths]
     return f"tF.pad({name}, {widths}, {mode})"
 
 

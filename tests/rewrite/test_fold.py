@@ -136,6 +136,24 @@ def test_oriented_response_net_folds_up_to_its_alignment(encoding: Any, holds: b
         assert "it takes a maximum" in plain.fold_report.activations["activation.activation"]
 
 
+def test_an_example_without_values_is_refused() -> None:
+    """Nothing of it tells where signs go: it would take those of the output away."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), bipolar.BSiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    for call in (bipolar.fold, bipolar.symmetry):
+        with pytest.raises(ValueError, match=r"^example: expected values.* got tensors without any, \(0, 3, 6, 6\)"):
+            call(model, torch.randn(0, 3, 6, 6))
+
+
+def test_slopes_for_one_sample_without_a_batch_stay_bipolar() -> None:
+    """A plain PReLU of torch takes several slopes for the second dimension alone."""
+    model = nn.Sequential(nn.Linear(2, 4), bipolar.BPReLU(4, dim=-1), nn.Linear(4, 2))
+    x = torch.randn(2)
+    folded = bipolar.fold(model, x)
+    torch.testing.assert_close(folded(x), model(x))
+    assert isinstance(folded[1], bipolar.BPReLU)
+    assert isinstance(bipolar.fold(model, torch.randn(3, 2))[1], nn.PReLU)
+
+
 @pytest.mark.parametrize("nonlinearity", ["brelu", "belu", "bselu", "bprelu"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_char_rnn(nonlinearity: str, pattern: Pattern) -> None:

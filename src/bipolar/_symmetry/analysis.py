@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bipolar._activations.patterns import Pattern, check_pattern, signs
+from bipolar._rnn import StackedRNN
 from bipolar._symmetry.channels import channel_dim
 from bipolar._symmetry.evidence import Question, counter_examples
 from bipolar._symmetry.example import example_for
@@ -170,8 +171,8 @@ def _pin_hindered(recording: Recording, sites: dict[Site, list[ActivationCall]])
 def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) -> str:
     """The reason why an activation cannot change, whatever the signs; empty if there is none."""
     recognised = calls[0].activation
-    stacked = len(calls[0].shape) == 1
     owner = recording.model.get_submodule(site.owner)
+    stacked, dimensions = isinstance(owner, StackedRNN), len(calls[0].shape)
     if owner in recording.frozen:
         return recording.frozen[owner]
     if site.number is not None:
@@ -182,7 +183,7 @@ def _hindrance(recording: Recording, site: Site, calls: list[ActivationCall]) ->
     if recognised.channels is None and channel_dim(calls) is None:
         return "the dimension of its channels is not known"
     dim = recognised.channels[0] if recognised.channels else channel_dim(calls)
-    if recognised.slopes > 1 and not stacked and dim not in (1, 1 - len(calls[0].shape)):
+    if recognised.slopes > 1 and not stacked and (dimensions == 1 or dim not in (1, 1 - dimensions)):
         return "a plain PReLU has its channels in dimension 1"
     return ""
 

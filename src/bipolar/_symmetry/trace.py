@@ -66,8 +66,11 @@ def record(
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(f"model: {name} has no shape yet; call the model once on an input first")
-    recording = Recording(model)
-    for tensor in tensors_in(example):
+    recording, given = Recording(model), list(tensors_in(example))
+    if given and not any(tensor.numel() for tensor in given):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
+        raise ValueError(f"example: expected values, which tell where signs go, got tensors without any, {shapes}")
+    for tensor in given:
         recording.add_input(tensor)
     for training in modes:
         _record_pass(recording, example, training, look)

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -33,6 +34,8 @@ IMPORTED = [
 ]
 #: How often a trial whose process died is resumed from its checkpoint.
 RETRIES = 3
+#: Seconds after the first death of a process, and so much more after each other one.
+PAUSE = 0.1
 #: Seconds that a Ray cluster has to answer, at one address and at all that its name stands for; and the head of its
 #: answer, the settings that each side of HTTP/2 sends.
 ANSWER, ALL_ANSWERS, SETTINGS = 4.0, 8.0, b"\0\0\0\4"
@@ -66,6 +69,7 @@ def in_processes(workers: int) -> Executor:
                         raise UsageError(
                             f"--workers {workers}: processes are killed again and again; try fewer"
                         ) from None
+                    time.sleep(PAUSE * deaths)  # what they are forked from may be dying, and still be there
                 left = [trial for trial in left if not trial.done]
 
     return execute
