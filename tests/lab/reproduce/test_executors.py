@@ -6,6 +6,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,17 +42,19 @@ def test_two_workers_and_one_that_is_killed(tmp_path: Path, expected: dict[str, 
 def test_the_process_that_workers_are_forked_from_is_killed(
     tmp_path: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit, died = ProcessPoolExecutor.submit, list[bool]()
+    """It takes its time to die: the first tries to start another find it still there."""
+    submit, died, waited = ProcessPoolExecutor.submit, list[bool](), list[float]()
 
-    def once_without_a_server(self: ProcessPoolExecutor, *args: Any) -> Any:
-        if not died:
+    def later_with_a_server(self: ProcessPoolExecutor, *args: Any) -> Any:
+        if len(died) < 3:
             died.append(True)
             raise EOFError("unexpected EOF")  # what multiprocessing says then
         return submit(self, *args)
 
-    monkeypatch.setattr(ProcessPoolExecutor, "submit", once_without_a_server)
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", later_with_a_server)
+    monkeypatch.setattr(executors, "time", SimpleNamespace(sleep=waited.append))
     assert reproduce(ITEM, tmp_path, in_processes(2))["results"] == pytest.approx(expected)
-    assert died
+    assert 0 < waited[0] < waited[1] < waited[2]
 
 
 def test_files_of_a_worker_take_the_place_of_parts_of_a_stopped_run(tmp_path: Path) -> None:
