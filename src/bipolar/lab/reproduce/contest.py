@@ -262,7 +262,8 @@ class Contest:
     def _entry(self, e: Evidence, name: str) -> Entry:
         if name not in e.seeds(self.name)[0]:
             raise MissingError(f"{self.name} has no runs of {name}")
-        return e.entry_of(self.name, name, lambda results: error_at_equal_time(results, name))
+        entry = e.entry_of(self.name, name, lambda results: error_at_equal_time(results, name))
+        return replace(entry, quantity="validation BPC at equal time")
 
 
 def network_of(run: str) -> str:
