@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -25,16 +24,17 @@ class Drops(NamedTuple):
     size: int
     #: the places of the dropped values in the flattened tensor, ascending; or a mask, true where one is dropped
     fallen: Tensor
-    #: the number of places before each row, and all; None for a mask
+    #: the number of places before each row, and all, counted from any number on; None for a mask
     bounds: Sequence[int] | None
 
     def rows(self, low: int, high: int) -> "Drops":
         """Those of the rows from ``low`` up to ``high``."""
         if self.bounds is None:
             return self._replace(fallen=self.fallen[low:high])
-        start, stop = self.bounds[low], self.bounds[high]
-        places = self.fallen[start:stop]
-        bounds = [bound - start for bound in self.bounds[low : high + 1]]
+        if low == 0 and high == len(self.bounds) - 1:
+            return self
+        bounds, first = self.bounds[low : high + 1], self.bounds[0]
+        places = self.fallen[bounds[0] - first : bounds[-1] - first]
         return Drops(self.size, places - low * self.size if low else places, bounds)
 
     def zero_(self, tensor: Tensor) -> Tensor:
@@ -44,34 +44,43 @@ class Drops(NamedTuple):
         tensor.view(-1).index_fill_(0, self.fallen, 0)
         return tensor
 
-    @contextmanager
-    def held(self, tensor: Tensor) -> Iterator[None]:
-        """Gives dropped values back at the end, whatever happens to them until then; the tensor is contiguous.
+    def held(self, tensor: Tensor) -> "Held":
+        """Gives dropped values back at the end, whatever happens to them until then; the tensor is contiguous."""
+        return Held(self, tensor, absent=False)
 
-        Few values are set aside and put back in a fraction of the time that a pass over all values takes.
-        """
-        values = tensor.data.view(-1)  # not seen by autograd: the tensor ends as it was
-        before = values.clone() if self.bounds is None else values.index_select(0, self.fallen)
-        try:
-            yield
-        finally:
-            if self.bounds is None:
-                torch.where(self.fallen.view(-1), before, values, out=values)
-            else:
-                values.index_copy_(0, self.fallen, before)
-
-    @contextmanager
-    def absent(self, tensor: Tensor) -> Iterator[None]:
+    def absent(self, tensor: Tensor) -> "Held":
         """Zeros where a value is dropped, in place, and the values again at the end; the tensor is contiguous."""
-        with self.held(tensor):
-            self.zero_(tensor.data)
-            yield
+        return Held(self, tensor, absent=True)
 
     def zeroed(self, tensor: Tensor) -> Tensor:
         """A copy with zeros where a value is dropped."""
         if self.bounds is None:
             return tensor.masked_fill(self.fallen.view_as(tensor), 0)
         return tensor.reshape(-1).index_fill(0, self.fallen, 0).view_as(tensor)
+
+
+class Held:
+    """Sets dropped values aside, and puts them back: for few, a fraction of the time that a pass over all values takes.
+
+    A class, because a context of this kind is entered for every front, and a generator's takes three times as long.
+    """
+
+    def __init__(self, drops: Drops, tensor: Tensor, absent: bool) -> None:
+        self.drops, self.absent = drops, absent
+        self.values = tensor.data.view(-1)  # not seen by autograd: the tensor ends as it was
+
+    def __enter__(self) -> None:
+        values, drops = self.values, self.drops
+        self.before = values.clone() if drops.bounds is None else values.index_select(0, drops.fallen)
+        if self.absent:
+            drops.zero_(values)
+
+    def __exit__(self, *error: object) -> None:
+        values, drops = self.values, self.drops
+        if drops.bounds is None:
+            torch.where(drops.fallen.view(-1), self.before, values, out=values)
+        else:
+            values.index_copy_(0, drops.fallen, self.before)
 
 
 def joined(parts: Sequence[Drops]) -> Drops:
@@ -117,8 +126,7 @@ class Dice:
         bounds = torch.searchsorted(places, edges).tolist()
         for first, last in pairwise(accumulate(rows, initial=0)):
             start, stop = bounds[first], bounds[last]
-            here = [bound - start for bound in bounds[first : last + 1]]
-            yield Drops(size, places[start:stop].sub_(first * size), here)
+            yield Drops(size, places[start:stop].sub_(first * size), bounds[first : last + 1])
 
     def places(self, p: float, count: int) -> Tensor:
         r"""The places, ascending, of the values among ``count`` that fall with probability p.

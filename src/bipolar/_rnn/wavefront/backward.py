@@ -109,11 +109,11 @@ class Backward:
         """The gradient on the states: from the next time step and the last states, beside that from above."""
         w, low, high = self.kept.w, front.low, front.high
         if after:
-            now = max(low, after.low)  # the lowest layer that has a next step
+            now = after.low  # the lowest layer that has a next step
             if now < high:
                 here, later = grad[now - low :], dz[now - after.low : high - after.low]
-                drops = self.plan.forgotten(now, high)
-                with contextlib.nullcontext() if drops is None else drops.held(here):
+                drops = after.forgotten
+                with contextlib.nullcontext() if drops is None else drops.rows(0, high - now).held(here):
                     if after.reset is None:
                         here.baddbmm_(later, w[now:high])
                     else:
@@ -160,8 +160,8 @@ class Backward:
                 self.grad_w[low:high].baddbmm_(dz.mT, past)
         if self.needs.h0 and high == d + 1:
             back = front.after_reset((dz[-1] @ self.kept.w[d]).unsqueeze(0), d, high)[0]
-            drops = plan.forgotten(d, high)
-            self.grad_h0[d] = back if drops is None else drops.zero_(back.unsqueeze(0))[0]
+            drops = front.forgotten
+            self.grad_h0[d] = back if drops is None else drops.rows(d - low, high - low).zero_(back.unsqueeze(0))[0]
 
     def _with_signs(self, has_bias: bool) -> tuple[Tensor | None, ...]:
         """The gradients of the tensors that the forward pass was given, from those without signs."""

@@ -1,5 +1,6 @@
 """The plan of a wavefront pass: its fronts, and the settings that all of them share."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
@@ -34,6 +35,8 @@ class Front(NamedTuple):
     reset: Tensor | None = None
     #: the layers and sequences of the cells that are the last of a sequence; None if all sequences end together
     ends: tuple[Tensor, Tensor] | None = None
+    #: the values that recurrent dropout takes from the states before the cells; None if there is none
+    forgotten: Drops | None = None
 
     def of(self, tensor: Tensor, low: int, high: int, step: int = 1) -> Tensor:
         """The part of the front's tensor that belongs to these layers."""
@@ -92,6 +95,8 @@ class Plan(NamedTuple):
             skip = next((i for i in layers if self.blocks.has_skip(i)), layers.stop)
             start, stop = max(-1, d - self.steps + 1), min(self.layers, d + 2)
             front = Front(d, layers.start, layers.stop, start, stop, skip, dropped.get(d, []))
+            if self.noise.recurrent is not None and layers:
+                front = front._replace(forgotten=self.noise.recurrent.rows(layers.start, layers.stop))
             if reset is not None:
                 front = front._replace(reset=_along(reset, layers, d))
             if ends is not None:
@@ -134,18 +139,10 @@ class Plan(NamedTuple):
 
         Dropout takes values out of ``h`` itself, until the end.
         """
-        low, high = fronts[j].low, fronts[j].high
-        past = fronts[j].after_reset(fronts[j - 1].of(h[j - 1], low, high), low, high)
-        drops = self.forgotten(low, high)
-        if drops is None:
+        front = fronts[j]
+        past = front.after_reset(fronts[j - 1].of(h[j - 1], front.low, front.high), front.low, front.high)
+        with contextlib.nullcontext() if front.forgotten is None else front.forgotten.absent(past):
             yield past
-        else:
-            with drops.absent(past):
-                yield past
-
-    def forgotten(self, low: int, high: int) -> Drops | None:
-        """The values that recurrent dropout takes from the states of these layers, on their way to the next step."""
-        return None if self.noise.recurrent is None else self.noise.recurrent.rows(low, high)
 
     def scratch(self, fronts: Sequence[Front], like: Tensor) -> Tensor:
         """Memory for the values that a front hands up."""
