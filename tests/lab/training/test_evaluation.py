@@ -1,6 +1,7 @@
 """Evaluation over a whole text, in one stream or several, and dynamic evaluation, each against a slow twin."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from bipolar.lab.training.text.dynamic import dynamic_bpc, rms_of_gradients
 from bipolar.lab.training.text.whole import LONG, WholeText, bpc_of
 from bipolar.models import CharRNN
 from tests.helpers.text_runs import text_config
+
+
+#: The loss of a uniform guess of one of the five symbols here.
+UNIFORM = math.log(5)
 
 
 def a_model(cell: CellName = "stack") -> CharRNN:
@@ -66,7 +71,7 @@ class TestDynamic:
         training = [(a_text(21).view(7, 3).long(), a_text(42)[21:].view(7, 3).long()) for _ in range(4)]
         settings = Dynamic(eta, decay, epsilon, segment=10)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        found = dynamic_bpc(model, WholeText(text), training, settings)
+        found = dynamic_bpc(model, WholeText(text), training, settings, uniform=UNIFORM)
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
         r, theta = rms_of_gradients(model, training), [p.detach().clone() for p in model.parameters()]
@@ -107,15 +112,18 @@ class TestDynamic:
     def test_a_rate_of_zero_is_static(self) -> None:
         model, text = a_model(), WholeText(a_text(60))
         training = [(a_text(10)[:, None].long(), a_text(11)[1:, None].long())]
-        assert dynamic_bpc(model, text, training, Dynamic(0.0)) == pytest.approx(bpc_of(model, text), rel=1e-9)
+        assert dynamic_bpc(model, text, training, Dynamic(0.0), uniform=UNIFORM) == pytest.approx(
+            bpc_of(model, text), rel=1e-9
+        )
 
     def test_it_learns_what_repeats_and_a_rate_can_be_too_high(self) -> None:
         model, text = a_model(), WholeText(torch.arange(5, dtype=torch.uint8).repeat(200))
         training = [(a_text(50)[:, None].long(), a_text(51)[1:, None].long())]
         static = bpc_of(model, text)
-        assert dynamic_bpc(model, text, training, Dynamic(3e-3, epsilon=0.1)) < 0.8 * static
-        with pytest.raises(UsageError, match=r"--dynamic 1e\+30: the loss is no longer finite; choose a lower rate"):
-            dynamic_bpc(model, text, training, Dynamic(1e30))
+        assert dynamic_bpc(model, text, training, Dynamic(3e-3, epsilon=0.1), uniform=UNIFORM) < 0.8 * static
+        for rate, problem in ((1e30, "not finite"), (1.0, "more than 10 times that of a uniform guess")):
+            with pytest.raises(UsageError, match=rf"--dynamic {re.escape(f'{rate:g}')}: the loss is {problem}; choose"):
+                dynamic_bpc(model, text, training, Dynamic(rate), uniform=UNIFORM)
         assert bpc_of(model, text) == static
 
 

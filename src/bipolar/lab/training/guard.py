@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: The first word of the reason of a run that has not diverged, and has learned nothing either.
 SLOW = "slow: "
+#: A loss so many times that of a uniform guess has exploded.
+FACTOR = 10.0
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,15 @@ class Divergence:
 
     step: int
     reason: str
+
+
+def explosion(loss: float, uniform: float) -> str | None:
+    """How a loss has exploded, beside that of a uniform guess; None if it has not."""
+    if not math.isfinite(loss):
+        return "the loss is not finite"
+    if loss > FACTOR * uniform:
+        return f"the loss is more than {FACTOR:g} times that of a uniform guess"
+    return None
 
 
 class Guard:
@@ -37,7 +48,7 @@ class Guard:
             same, because the weights are at fault then, and not the state
     """
 
-    FACTOR, BURST, MARGIN, WINDOW, IN_A_ROW = 10.0, 2.0, 0.01, 100, 3
+    BURST, MARGIN, WINDOW, IN_A_ROW = 2.0, 0.01, 100, 3
 
     def __init__(self, uniform: float, patience: int, rescues: int = 0) -> None:
         self.uniform, self.patience, self.rescues = uniform, patience, rescues
@@ -47,7 +58,7 @@ class Guard:
 
     def rescue(self, loss: float) -> bool:
         """Whether a loss has exploded and the run goes on all the same, without its step; such rescues are counted."""
-        if self._explosion(loss) is None:
+        if explosion(loss, self.uniform) is None:
             self.in_a_row = 0
         elif self.rescued < self.rescues and self.in_a_row < self.IN_A_ROW:
             self.rescued, self.in_a_row = self.rescued + 1, self.in_a_row + 1
@@ -58,7 +69,7 @@ class Guard:
         """Judges the loss of a step; ``step`` counts from 1."""
         self.recent.append(loss)
         self.highest = max(self.highest, loss)
-        exploded = self._explosion(loss)
+        exploded = explosion(loss, self.uniform)
         if exploded is not None:
             after = f", after {self.rescued} rescues" if self.rescued else ""
             return Divergence(step, f"{exploded}{after}")
@@ -67,13 +78,6 @@ class Guard:
             if self.highest >= self.BURST * self.uniform:
                 return Divergence(step, f"{reason}, and was {self.highest / self.uniform:.1f} times that")
             return Divergence(step, f"{SLOW}{reason}")
-        return None
-
-    def _explosion(self, loss: float) -> str | None:
-        if not math.isfinite(loss):
-            return "the loss is not finite"
-        if loss > self.FACTOR * self.uniform:
-            return f"the loss is more than {self.FACTOR:g} times that of a uniform guess"
         return None
 
     def check_evaluation(self, step: int, metrics: Mapping[str, object]) -> Divergence | None:

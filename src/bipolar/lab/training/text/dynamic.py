@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bipolar.lab.errors import UsageError
+from bipolar.lab.training.guard import explosion
 from bipolar.lab.training.progress import followed
 from bipolar.lab.training.text.whole import WholeText, device_of, on
 
@@ -47,15 +48,17 @@ def dynamic_bpc(
     training: Sequence[tuple[Tensor, Tensor]],
     settings: Dynamic,
     *,
+    uniform: float,
     show: bool = False,
 ) -> float:
-    """Bits per character of dynamic evaluation; the model is left as it was.
+    """Bits per character of dynamic evaluation, unless it diverges; the model is left as it was.
 
     Args:
         model: the model, in evaluation mode
         text: the text, in one stream
         training: windows of training text, inputs and targets, from which the gradients' magnitudes are taken
         settings: the settings
+        uniform: the loss of a uniform guess in nats; above ten times that the run has diverged
         show: whether to show progress
     """
     parameters = list(model.parameters())
@@ -71,8 +74,9 @@ def dynamic_bpc(
             for x, y in on(device_of(model), windows):
                 loss, state = _loss(model, x, y, state)
                 nats += float(loss.detach()) * y.numel()
-                if not math.isfinite(nats):
-                    raise UsageError(f"--dynamic {settings.lr:g}: the loss is no longer finite; choose a lower rate")
+                exploded = explosion(float(loss.detach()), uniform)
+                if exploded is not None:
+                    raise UsageError(f"--dynamic {settings.lr:g}: {exploded}; choose a lower rate")
                 gradients = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():
                     for p, start, r, back, g in zip(parameters, trained, magnitudes, returns, gradients, strict=True):

@@ -1,5 +1,6 @@
 """Runs on text: training, evaluation, and the model of a run."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def evaluate_text(
     model, text = without_fabric(task.model), task.corpus[split]
     if dynamic is not None:
         windows = [task.streams["train"].at(index) for index in range(min(STATISTICS, task.steps_per_epoch))]
-        return {f"dynamic_{split}_bpc": dynamic_bpc(model, WholeText(text), windows, dynamic, show=show)}
+        uniform = task.uniform * math.log(2)
+        bpc = dynamic_bpc(model, WholeText(text), windows, dynamic, uniform=uniform, show=show)
+        return {f"dynamic_{split}_bpc": bpc}
     if batch_size is not None:
         return {f"{split}_bpc": bpc_of(model, WholeText(text, batch_size, f"{config.data}, {split}"), show=show)}
     return {f"{split}_bpc": task.evaluate(split, show=show)}
