@@ -229,6 +229,8 @@ def evaluate(
     batch_size: IntFlag = None,
     dynamic: FloatFlag = None,
     decay: FloatFlag = None,
+    segment: IntFlag = None,
+    max_characters: IntFlag = None,
 ) -> None:
     """Evaluate the best checkpoint of a run, of images the last.
 
@@ -240,17 +242,18 @@ def evaluate(
             windows.
         dynamic: Dynamic evaluation, which goes on learning from the text after it has predicted it, in one stream, at
             this rate; choose it, from about 1e-5, and the decay on the validation part. Default: none.
-        decay: The share of the way by which dynamic evaluation returns to the trained weights after every window.
+        decay: The share of the way by which dynamic evaluation returns to the trained weights after every segment.
             Default: 0.02.
+        segment: The characters after which dynamic evaluation learns. Default: 50.
+        max_characters: Read only so many characters, the first, in one stream or by dynamic evaluation, whose rate can
+            be chosen so in a part of the time. Default: all.
     """
     task = stored(run)["task"]
-    for name, value in (("dynamic", dynamic), ("decay", decay)):
-        if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"--{name} {value}: expected 0 or more")
-    if decay is not None and dynamic is None:
-        raise UsageError(f"--decay {decay}: a setting of dynamic evaluation; add --dynamic")
-    if task == "images" and not (batch_size is None and dynamic is None):
-        raise UsageError("--batch-size, --dynamic: for runs on text; images do not depend on one another")
+    settings = _dynamic_settings(dynamic, decay, segment)
+    if task == "images" and not (batch_size is None and settings is None and max_characters is None):
+        raise UsageError(
+            "--batch-size, --dynamic, --max-characters: for runs on text; images do not depend on one another"
+        )
 
     from bipolar.lab.training.images import evaluate_images
     from bipolar.lab.training.text import Dynamic, evaluate_text
@@ -258,10 +261,28 @@ def evaluate(
     if task == "images":
         metrics = evaluate_images(run, split, data_dir)
     else:
-        settings = None if dynamic is None else Dynamic(dynamic, Dynamic.decay if decay is None else decay)
-        metrics = evaluate_text(run, split, data_dir, batch_size=batch_size, dynamic=settings, show=True)
+        metrics = evaluate_text(
+            run,
+            split,
+            data_dir,
+            batch_size=batch_size,
+            dynamic=None if settings is None else Dynamic(**settings),
+            max_characters=max_characters,
+            show=True,
+        )
     for name, value in metrics.items():
         print(f"{name} {value:.4f}")
+
+
+def _dynamic_settings(lr: float | None, decay: float | None, segment: int | None) -> dict[str, Any] | None:
+    """The flags of dynamic evaluation that are given, by the names of its settings, or None without it."""
+    for name, value, least in (("dynamic", lr, 0), ("decay", decay, 0), ("segment", segment, 1)):
+        if value is not None and not least <= value < math.inf:
+            raise UsageError(f"--{name} {value}: expected {least} or more")
+        if value is not None and lr is None:
+            raise UsageError(f"--{name} {value}: a setting of dynamic evaluation; add --dynamic")
+    given = {"lr": lr, "decay": decay, "segment": segment}
+    return None if lr is None else {name: value for name, value in given.items() if value is not None}
 
 
 @app.command
@@ -311,6 +332,9 @@ def export(
     *,
     half: bool = False,
     one_stream: bool = False,
+    dynamic: FloatFlag = None,
+    decay: FloatFlag = None,
+    segment: IntFlag = None,
     data_dir: PathFlag = None,
 ) -> None:
     """Write what a run has found into a directory to keep or to share: configuration, metrics, result, weights, and a
@@ -322,14 +346,20 @@ def export(
         half: Write the weights in half precision.
         one_stream: Evaluate a text model on the whole of each part in one stream, too, as the field does. This takes
             minutes.
+        dynamic: Evaluate a text model by dynamic evaluation, too, at this rate. This takes the longest.
+        decay: As of bipolar eval.
+        segment: As of bipolar eval.
         data_dir: Where the data is, on which the written weights are evaluated. Default: where it was, else the
             environment variable BIPOLAR_DATA, else ./data.
     """
     stored(run)
+    settings = _dynamic_settings(dynamic, decay, segment)
 
     from bipolar.lab.training.publication import publish
+    from bipolar.lab.training.text import Dynamic
 
-    print(publish(run, directory, half=half, one_stream=one_stream, data_dir=data_dir))
+    learning = None if settings is None else Dynamic(**settings)
+    print(publish(run, directory, half=half, one_stream=one_stream, dynamic=learning, data_dir=data_dir))
 
 
 @app.command

@@ -18,7 +18,6 @@ from bipolar.lab.training.text.whole import LONG, WholeText, bpc_of
 from bipolar.models import CharRNN
 from tests.helpers.text_runs import text_config
 
-
 #: The loss of a uniform guess of one of the five symbols here.
 UNIFORM = math.log(5)
 
@@ -138,11 +137,20 @@ def test_a_run(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"test_bpc {expected:.4f}\n"
     main(["eval", str(run), "--dynamic", "1e-3", "--split", "valid"])
     assert capsys.readouterr().out.startswith("dynamic_valid_bpc ")
+    main(["eval", str(run), "--batch-size", "1", "--max-characters", "100"])
+    assert capsys.readouterr().out == f"test_bpc_of_first_100 {sum(bits[:99]) / 99:.4f}\n"
+    main(["eval", str(run), "--dynamic", "1", "--max-characters", "100", "--segment", "99"])  # learns after the last
+    assert capsys.readouterr().out == f"dynamic_test_bpc_of_first_100 {sum(bits[:99]) / 99:.4f}\n"
     for options, message in (
         ("--batch-size 0", "--batch-size 0: expected at least 1"),
         ("--batch-size 2 --dynamic 1e-3", "--batch-size 2: dynamic evaluation is in one stream"),
         ("--dynamic -1", "--dynamic -1.0: expected 0 or more"),
         ("--decay 0.1", "--decay 0.1: a setting of dynamic evaluation; add --dynamic"),
+        ("--segment 10", "--segment 10: a setting of dynamic evaluation; add --dynamic"),
+        ("--dynamic 1e-3 --segment 0", "--segment 0: expected 1 or more"),
+        ("--max-characters 10", "--max-characters 10: for a text read in streams; add --dynamic or --batch-size"),
+        ("--batch-size 1 --max-characters 1", f"--max-characters 1: expected 2 to {len(text)}, the length of test"),
+        ("--dynamic 1 --max-characters 1000000", f"--max-characters 1000000: expected 2 to {len(text)}, the length"),
     ):
         with pytest.raises(SystemExit, match=message):
             main(["eval", str(run), *options.split()])

@@ -17,7 +17,7 @@ from bipolar.lab.training.card import training_command
 from bipolar.lab.training.images import ImageConfig, ImageModel, evaluate_images, train_images
 from bipolar.lab.training.machine import Machine
 from bipolar.lab.training.publication import loss_of, publish
-from bipolar.lab.training.text import TextConfig, TextModel, evaluate_text, load_model, train_text
+from bipolar.lab.training.text import Dynamic, TextConfig, TextModel, evaluate_text, load_model, train_text
 from bipolar.lab.training.update import Update
 from tests.helpers.text_runs import metrics, text_config
 
@@ -93,7 +93,27 @@ def test_in_one_stream(finished: Path, corpus: Path, tmp_path: Path) -> None:
         expected = evaluate_text(finished, split, corpus.parent, batch_size=1)[f"{split}_bpc"]
         assert exported["one_stream"][f"{split}_bpc"] == pytest.approx(expected, rel=1e-6)
     test = f"{exported['test_bpc']:.4f} | {exported['one_stream']['test_bpc']:.4f} |"
-    assert test in (tmp_path / "kept/README.md").read_text()
+    card = (tmp_path / "kept/README.md").read_text()
+    assert test in card
+    assert "--split test --batch-size 1\n" in card
+
+
+def test_by_dynamic_evaluation_and_again_from_what_was_exported(finished: Path, corpus: Path, tmp_path: Path) -> None:
+    main(["export", str(finished), str(tmp_path / "first"), "--half"])
+    assert "dynamic" not in (tmp_path / "first/README.md").read_text()
+    options = "--dynamic 0.001 --decay 0.1 --segment 20 --data-dir"
+    main(["export", str(tmp_path / "first"), str(tmp_path / "again"), *options.split(), str(corpus.parent)])
+    exported = json.loads((tmp_path / "again/result.json").read_text())["exported"]
+    settings = Dynamic(0.001, 0.1, segment=20)
+    for split in ("valid", "test"):
+        expected = evaluate_text(tmp_path / "first", split, corpus.parent, dynamic=settings)
+        assert exported["dynamic"][f"dynamic_{split}_bpc"] == pytest.approx(expected[f"dynamic_{split}_bpc"], rel=1e-6)
+    card = (tmp_path / "again/README.md").read_text()
+    assert "| by dynamic evaluation, rate 0.001, decay 0.1 |" in card
+    assert f"| `dynamic_test_bpc` |  |  | {exported['dynamic']['dynamic_test_bpc']:.4f} |" in card
+    assert "--split test --dynamic 0.001 --decay 0.1 --segment 20\n" in card
+    for name in ("config.json", "metrics.jsonl", "model/config.json", "model/model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
 def test_it_cannot_go_on(half: Path, corpus: Path, tmp_path: Path) -> None:
@@ -123,6 +143,8 @@ def test_images_in_single_precision(tmp_path: Path) -> None:
     assert "--model.depth 10" in (tmp_path / "kept/README.md").read_text()
     with pytest.raises(UsageError, match=r"--one-stream: .*run is not of text"):
         publish(tmp_path / "run", tmp_path / "streams", one_stream=True)
+    with pytest.raises(UsageError, match=r"--dynamic: .*run is not of text"):
+        publish(tmp_path / "run", tmp_path / "learning", dynamic=Dynamic(1e-5))
     with pytest.raises(UsageError, match="the run itself"):
         publish(tmp_path / "run", tmp_path / "run")
     train_images(replace(config, seed=2, out=tmp_path / "other"), show=False)

@@ -34,9 +34,16 @@ def card_of(directory: Path) -> str:
     exported = result.pop("exported")
     parameters = sum(p.numel() for p in model.parameters())
     place = shlex.quote(directory.name if directory.is_absolute() else directory.as_posix())
+    ways = [""]
     columns = {"by the run": result, f"by these weights ({exported['weights']})": exported}
     if "one_stream" in exported:
         columns["by these weights, in one stream"] = exported["one_stream"]
+        ways.append(" --batch-size 1")
+    if "dynamic" in exported:
+        settings = exported["dynamic"]["settings"]
+        rate, decay, segment = (settings[name] for name in ("lr", "decay", "segment"))
+        columns[f"by dynamic evaluation, rate {rate}, decay {decay}"] = exported["dynamic"]
+        ways.append(f" --dynamic {rate} --decay {decay} --segment {segment}")
     size = sum(path.stat().st_size for path in (directory / OF_RUN).iterdir()) / 1e6
     parts = [
         f"# {config.name}",
@@ -44,8 +51,9 @@ def card_of(directory: Path) -> str:
         "this card too, was written by `bipolar export` from a run.",
         "## Numbers",
         _table({title: _numbers(values) for title, values in columns.items()}),
-        f"The weights take {size:.1f} MB. This evaluates them; `--data-dir` says where the data are:",
-        _block(f"bipolar eval {place} --data-dir data --split test", "sh"),
+        f"The weights take {size:.1f} MB. This evaluates them, a line for each of their columns; `--data-dir` says where "
+        "the data are:",
+        _block("\n".join(f"bipolar eval {place} --data-dir data --split test{way}" for way in ways), "sh"),
         "## Recipe",
         *_recipe(values | {"step": result["step"], "seconds": result["seconds"]}, kind),
         "`config.json` has all settings, `metrics.jsonl` the course of the run.",

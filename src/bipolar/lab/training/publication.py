@@ -1,6 +1,7 @@
 """A run as a directory for others: configuration, metrics, result, weights and a card, without checkpoints."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bipolar.lab.training.card import card_of
 from bipolar.lab.training.exported import failing_as_others
 from bipolar.lab.training.images import evaluate_images, found_in
 from bipolar.lab.training.runs import stored
-from bipolar.lab.training.text import evaluate_text
+from bipolar.lab.training.text import Dynamic, evaluate_text
 from bipolar.models._hub import CONFIG, WEIGHTS
 from bipolar.models._load import OF_RUN
 
@@ -22,26 +23,34 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def publish(
-    run: Path, directory: Path, *, half: bool = False, one_stream: bool = False, data_dir: Path | None = None
+    run: Path,
+    directory: Path,
+    *,
+    half: bool = False,
+    one_stream: bool = False,
+    dynamic: Dynamic | None = None,
+    data_dir: Path | None = None,
 ) -> Path:
     """Writes what a run has found into a directory that ``bipolar eval``, ``bipolar sample`` and ``bipolar.load`` read.
 
     Everything in it comes from the run; the written weights are evaluated, and their metrics are in ``result.json``
-    under ``exported``.
+    under ``exported``. A directory that this has written counts as a run, too.
 
     Args:
         run: the directory of the run
         directory: the directory to write
         half: write the weights in half precision, in whichever type loses less
         one_stream: evaluate on each part of a text in one stream, too, as the field does
+        dynamic: evaluate on each part by dynamic evaluation with these settings, too
         data_dir: where the data are. Default: where they were
     """
     run = found_in(run)
     values, result = stored(run), _result_of(run)
     if not (run / OF_RUN / WEIGHTS).exists():
         raise UsageError(f"{run}: there is no model yet; bipolar eval {run} writes it for a run that lacks it")
-    if one_stream and values["task"] != "text":
-        raise UsageError(f"--one-stream: {run} is not of text; leave it out")
+    for flag, given in (("one-stream", one_stream), ("dynamic", dynamic is not None)):
+        if given and values["task"] != "text":
+            raise UsageError(f"--{flag}: {run} is not of text; leave it out")
     public = _without_places(values)
     if directory.resolve() == run.resolve():
         raise UsageError(f"{directory}: this is the run itself; choose another directory")
@@ -60,7 +69,10 @@ def publish(
     write_json(directory / "result.json", result)
     result["exported"] = {"weights": kind, **_evaluated(directory, values["task"], place)}
     if one_stream:
-        result["exported"]["one_stream"] = _on_parts(directory, place, streams=1)
+        result["exported"]["one_stream"] = _on_parts(directory, place, batch_size=1)
+    if dynamic is not None:
+        metrics = _on_parts(directory, place, dynamic=dynamic)
+        result["exported"]["dynamic"] = {"settings": asdict(dynamic), **metrics}
     write_json(directory / "result.json", result)
     with replacing(directory / "README.md") as part:
         part.write_text(card_of(directory), encoding="utf-8")
@@ -111,10 +123,10 @@ def _evaluated(directory: Path, task: str, data_dir: Path | None) -> dict[str, f
     return _on_parts(directory, data_dir)
 
 
-def _on_parts(directory: Path, data_dir: Path | None, streams: int | None = None) -> dict[str, float]:
+def _on_parts(directory: Path, data_dir: Path | None, **options: Any) -> dict[str, float]:
     """The metrics of a text model on the validation and the test part."""
     return {
         name: value
         for split in ("valid", "test")
-        for name, value in evaluate_text(directory, split, data_dir, batch_size=streams, show=True).items()
+        for name, value in evaluate_text(directory, split, data_dir, **options, show=True).items()
     }

@@ -83,6 +83,7 @@ def evaluate_text(
     *,
     batch_size: int | None = None,
     dynamic: Dynamic | None = None,
+    max_characters: int | None = None,
     show: bool = False,
 ) -> dict[str, float]:
     """The metrics of a run's best model on a split.
@@ -94,6 +95,8 @@ def evaluate_text(
         batch_size: read the whole split in so many streams, 1 as the field does. Default: as in training, in whole
             windows
         dynamic: the settings of dynamic evaluation, which is in one stream, instead
+        max_characters: read only so many characters, from the split's beginning, in one stream or several or by dynamic
+            evaluation; the name of the metric says so. Default: all
         show: whether to show progress
     """
     if split not in SPLITS:
@@ -102,6 +105,10 @@ def evaluate_text(
         raise UsageError(f"--batch-size {batch_size}: expected at least 1")
     if dynamic is not None and batch_size not in (None, 1):
         raise UsageError(f"--batch-size {batch_size}: dynamic evaluation is in one stream; leave it out")
+    if max_characters is not None and batch_size is None and dynamic is None:
+        raise UsageError(
+            f"--max-characters {max_characters}: for a text read in streams; add --dynamic or --batch-size"
+        )
     run = Path(run)
     config = load_config(TextConfig, run, data_dir)
     weights = trained_weights(run)
@@ -112,15 +119,19 @@ def evaluate_text(
         task.model.load_state_dict(weights)
     task.model.eval()
     export_if_missing(task, run)
-    model, text = without_fabric(task.model), task.corpus[split]
+    model, text, name = without_fabric(task.model), task.corpus[split], f"{split}_bpc"
+    if max_characters is not None:
+        if not 2 <= max_characters <= len(text):
+            raise UsageError(f"--max-characters {max_characters}: expected 2 to {len(text)}, the length of {split}")
+        text, name = text[:max_characters], f"{name}_of_first_{max_characters}"
     if dynamic is not None:
         windows = [task.streams["train"].at(index) for index in range(min(STATISTICS, task.steps_per_epoch))]
         uniform = task.uniform * math.log(2)
         bpc = dynamic_bpc(model, WholeText(text), windows, dynamic, uniform=uniform, show=show)
-        return {f"dynamic_{split}_bpc": bpc}
+        return {f"dynamic_{name}": bpc}
     if batch_size is not None:
-        return {f"{split}_bpc": bpc_of(model, WholeText(text, batch_size, f"{config.data}, {split}"), show=show)}
-    return {f"{split}_bpc": task.evaluate(split, show=show)}
+        return {name: bpc_of(model, WholeText(text, batch_size, f"{config.data}, {split}"), show=show)}
+    return {name: task.evaluate(split, show=show)}
 
 
 def load_model(run: str | Path) -> CharRNN | RivalRNN:
