@@ -231,9 +231,20 @@ def test_an_interrupted_experiment_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(Guard, "check", interrupt_at(2, ask_to_stop))
     with pytest.raises(SystemExit) as stop:
-        main(["reproduce", "table2", "--out", str(tmp_path)])
+        main(["reproduce", "table2", "--workers", "1", "--out", str(tmp_path)])
     assert stop.value.code == 130
     assert "the same command goes on from here" in capsys.readouterr().err
+
+
+def test_a_table_brings_the_networks_that_it_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        Reproduction, "run", lambda work, executor: asked.extend(item.name for item in work.items) or []
+    )
+    monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
+    for names in (["table4", "table2"], ["rivals2", "table2"], ["figure1"]):
+        main(["reproduce", *names, "--out", str(tmp_path)])
+    assert asked == ["table2", "rivals2", "table4", "rivals4", "table2", "rivals2", "figure1"]
 
 
 def test_the_result_of_one_scale_is_not_replaced_by_another(tmp_path: Path) -> None:
@@ -268,8 +279,8 @@ def test_the_papers_scale_says_first_how_long_it_takes(
 ) -> None:
     monkeypatch.setattr(Reproduction, "run", lambda work, executor: [])
     monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
-    main(["reproduce", "table2", "table5", "--scale", "paper", "--out", str(tmp_path)])
-    assert re.search(r"45 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
+    main(["reproduce", "table3", "table5", "--scale", "paper", "--out", str(tmp_path)])
+    assert re.search(r"54 runs to go: about [\d,]+ days on this machine", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("option", ["seeds", "workers"])

@@ -73,7 +73,8 @@ def reproduce(
     """Reproduce tables and figures of the paper, and print where they are.
 
     Args:
-        items: The items to reproduce. Default: all.
+        items: The items to reproduce. table2 and table4 bring rivals2 and rivals4, which train the networks that they
+            quote. Default: all.
         scale: quick (data that is in the packages, narrow networks), small (real data) or paper (as published).
         out: The directory to write to. Runs that it has are not repeated, nor those of a record whose runs are all
             configured as today. Default: runs/ and the scale.
@@ -91,14 +92,13 @@ def reproduce(
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: expected a directory, there is a file")
 
-    from bipolar.lab.paper import ITEMS
+    from bipolar.lab.paper import chosen
     from bipolar.lab.report import write_report
     from bipolar.lab.reproduce.executors import in_processes, on_ray, one_after_another
     from bipolar.lab.reproduce.listing import listing, remaining
     from bipolar.lab.reproduce.reproduction import Reproduction
 
-    chosen = [ITEMS[name] for name in items or ITEMS]
-    work = Reproduction(chosen, scale, out, data_dir, seeds)
+    work = Reproduction(chosen(items), scale, out, data_dir, seeds)
     if list:
         print(listing(work))
         return

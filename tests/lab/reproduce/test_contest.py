@@ -133,14 +133,24 @@ def test_results_of_runs() -> None:
 def test_three_sentences_on_the_place_of_ours() -> None:
     found = results(LSTM=run(1.5, pace=2.0), ReLU=run(1.9), highway=run(DIVERGED))
     assert CONTEST.shows([found]) == (
-        "At equal time stack is number 2 of 4 networks, and 2 of the 2 without gates, at a validation error of 2.000 "
-        "BPC; the lowest error is that of ReLU, 1.900. After equal steps stack is number 3 of 4 networks, and 2 of the "
-        "2 without gates, at a validation error of 2.000 BPC; the lowest error is that of LSTM, 1.500. It trains on "
-        "6,400 characters a second; the fastest, stack, on 6,400."
+        "At equal time stack is number 2 of 4 networks with an error of every seed, and 2 of the 2 without gates, at a "
+        "validation error of 2.000 BPC; the lowest error is that of ReLU, 1.900. After equal steps stack is number 3 "
+        "of 4 networks with an error of every seed, and 2 of the 2 without gates, at a validation error of 2.000 BPC; "
+        "the lowest error is that of LSTM, 1.500. It trains on 6,400 characters a second; the fastest, stack, on 6,400."
     )
-    assert CONTEST.shows([results(stack=run(DIVERGED))]) == "There is no error of stack yet."
+    assert CONTEST.shows([results(stack=run(DIVERGED))]) == "stack has no error with every seed."
     text = CONTEST.shows([results(stack=run(1.0))])
-    assert text.startswith("At equal time stack is number 1 of 5 networks, and 1 of the 2 without gates")
+    assert text.startswith(
+        "At equal time stack is number 1 of 5 networks with an error of every seed, and 1 of the 2 without gates"
+    )
+
+
+def test_a_network_that_failed_with_a_seed_has_no_place() -> None:
+    lucky = [results(ReLU=run(1.0)), results(ReLU=run(DIVERGED))]
+    assert "the lowest error is that" not in CONTEST.shows(lucky)
+    assert CONTEST.shows(lucky).startswith("At equal time stack is number 1 of 4 networks with an error of every seed")
+    (table,) = CONTEST.tables(lucky)
+    assert list(table.rows)[-1] == "ReLU"
 
 
 def test_the_runs() -> None:

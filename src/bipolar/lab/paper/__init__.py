@@ -1,5 +1,7 @@
 """The tables and figures of the paper and the studies beside it, one file each, with their claims."""
 
+from collections.abc import Sequence
+
 from bipolar.lab.paper import (
     aliasing,
     batches,
@@ -66,3 +68,9 @@ ITEMS: dict[str, Item] = {
         batches.ITEM,
     )
 }
+
+
+def chosen(names: Sequence[str]) -> list[Item]:
+    """The items of these names with those beside them, each once; all items if there are no names."""
+    wanted = set(names) | {str(ITEMS[name].beside) for name in names}
+    return [item for name, item in ITEMS.items() if name in wanted or not names]

@@ -126,11 +126,11 @@ class Contest:
         )
 
     def tables(self, seeds: Sequence[Results]) -> list[Table]:
-        """The networks, the best at equal time first."""
+        """The networks, the best at equal time first; those that failed with a seed come last, the fewer first."""
         names = [name for name in self.networks if name in seeds[0]]
         at_time = {name: Entry(_values(seeds, name, error_at_equal_time)) for name in names}
         rows = {}
-        for name in sorted(names, key=lambda n: (at_time[n].mean is None, at_time[n].mean or 0.0)):
+        for name in sorted(names, key=lambda n: (at_time[n].failed, at_time[n].mean or 0.0)):
             published = [self.published[row] for row in self.networks[name].rows]
             rows[name] = [
                 at_time[name],
@@ -148,12 +148,15 @@ class Contest:
         return [Table(f"Error (BPC){when}", columns, rows, compared=False)]
 
     def shows(self, seeds: Sequence[Results]) -> str:
-        """Three sentences: our network's place at equal time, after equal steps, and by its pace."""
+        """Three sentences: our network's place at equal time, after equal steps, and by its pace.
+
+        A network that failed with one seed has no place: its error with the others is that of the lucky ones.
+        """
         at_time = self._ranked(seeds, error_at_equal_time)
         after_steps = self._ranked(seeds, lambda results, n: value_of(results, n, "valid_bpc"))
         paces = {name: speed for name in self.networks if (speed := _speed(seeds, name))}
         if self.ours not in at_time or self.ours not in after_steps or self.ours not in paces:
-            return f"There is no error of {self.ours} yet."
+            return f"{self.ours} has no error with every seed."
         fastest = max(paces, key=lambda name: paces[name])
 
         def place(entries: Mapping[str, Entry]) -> str:
@@ -161,7 +164,8 @@ class Contest:
             best = next(iter(entries))
             first = f"; the lowest error is that of {best}, {entries[best].text()}" if best != self.ours else ""
             return (
-                f"{self.ours} is number {[*entries].index(self.ours) + 1} of {len(entries)} networks, and "
+                f"{self.ours} is number {[*entries].index(self.ours) + 1} of {len(entries)} networks with an error of "
+                "every seed, and "
                 f"{alone.index(self.ours) + 1} of the {len(alone)} without gates, at a validation error of "
                 f"{entries[self.ours].text()} BPC{first}"
             )
@@ -172,9 +176,9 @@ class Contest:
         )
 
     def _ranked(self, seeds: Sequence[Results], error: Callable[[Results, str], float | str]) -> dict[str, Entry]:
-        """The errors of those networks that have one, the lowest first."""
+        """The errors of those networks that have one with every seed, the lowest first."""
         entries = {name: Entry(_values(seeds, name, error)) for name in self.networks}
-        reached = {name: entry for name, entry in entries.items() if entry.mean is not None}
+        reached = {name: entry for name, entry in entries.items() if not entry.failed}
         return dict(sorted(reached.items(), key=lambda item: item[1].mean or 0.0))
 
     def draw(self, seeds: Sequence[Results]) -> Figure:

@@ -42,6 +42,8 @@ class Item:
     shows: Callable[[Sequence[Results]], str] | None = None
     #: claims that its results decide
     claims: Sequence[Claim] = ()
+    #: the name of an item that belongs to it, and is reproduced with it
+    beside: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
