@@ -3,8 +3,9 @@
 The stack, LSTMs with one and with two layers, a GRU, and rivals of the laboratory, each without dropout by the fast
 recipe, which needs to know its length: so each network takes as many steps as fit into the budget, by the time of a
 step that is measured once, and the learning rate falls to zero at its end; the minutes that its steps then took stand
-beside it. All rates are tried for a share of the budget, and the best of them has all seeds. A budget is a row of runs
-of its own; those of several budgets come together in one picture.
+beside it. All rates are tried for a share of the budget, by runs that are whole in themselves, and the best of them has
+all seeds. A budget is a row of runs of its own; those of several budgets, and the tried ones, come together in one
+picture.
 
 This is long: with its defaults, thirty times the budget, which it says first. A command that was stopped goes on where
 it was, and one with other networks joins its results. Nothing else should run on the machine, but for a second command
@@ -170,7 +171,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
             f"{row['width']}",
             f"{row['steps']:,}",
             f"{row['minutes']:.1f}" + (" (not equal)" if abs(row["minutes"] / float(minutes) - 1) > UNEVEN else ""),
-            f"{row['rate']:g}" + (f" of {len(row['by_rate'])}, by {row['search']:.0%}" if row["by_rate"] else ""),
+            f"{row['rate']:g}{_search(row)}",
             Entry(row["valid_bpc"]).text(),
         ]
         for minutes, networks in sorted(results.items(), key=lambda item: float(item[0]))
@@ -180,20 +181,36 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     return markdown_table(header, rows)
 
 
+def _search(row: dict[str, Any]) -> str:
+    """The search behind a rate, in words."""
+    if not row["by_rate"]:
+        return ""
+    rates = [float(rate) for rate in row["by_rate"]]
+    edge = {min(rates): ", the lowest", max(rates): ", the highest"}.get(row["rate"], "")
+    return f" of {len(rates)}{edge}, by {row['search']:.0%}"
+
+
+def reached(row: dict[str, Any]) -> list[tuple[float, Entry]]:
+    """The minutes and the errors of a network: of the best rate in the search, with one seed, and of all seeds."""
+    tried = [error for error in row["by_rate"].values() if isinstance(error, float)]
+    short = [(row["search"] * row["minutes"], Entry([min(tried)]))] if tried else []
+    return [*short, (row["minutes"], Entry(row["valid_bpc"]))]
+
+
 def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
     """Validation error against the time that the steps took, a line for each network."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name in CANDIDATES:
-        entries = {row[name]["minutes"]: Entry(row[name]["valid_bpc"]) for row in results.values() if name in row}
-        reached = {minutes: entry for minutes, entry in sorted(entries.items()) if entry.mean is not None}
-        if not reached:
+        points = [point for row in results.values() if name in row for point in reached(row[name])]
+        points = sorted((point for point in points if point[1].mean is not None), key=lambda point: point[0])
+        if not points:
             continue
-        means = [float(entry.mean or 0.0) for entry in reached.values()]
-        spreads = [entry.spread or 0.0 for entry in reached.values()]
-        axes.errorbar(list(reached), means, spreads, marker="o", capsize=2, label=name)
+        minutes, entries = zip(*points, strict=True)
+        means = [float(entry.mean or 0.0) for entry in entries]
+        axes.errorbar(minutes, means, [entry.spread or 0.0 for entry in entries], marker="o", capsize=2, label=name)
     axes.set_xscale("log")
-    axes.set(xlabel="minutes of training", ylabel="validation BPC")
+    axes.set(xlabel="minutes of training; without a bar: one seed", ylabel="validation BPC")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return figure
@@ -204,7 +221,14 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=10, help="minutes of training of a run (default: 10)")
     parser.add_argument("--params", type=float, default=1e6, help="parameters of each network (default: 1e6)")
     parser.add_argument("--networks", nargs="+", choices=CANDIDATES, default=list(CANDIDATES), help="default: all")
-    parser.add_argument("--rates", type=float, nargs="+", default=[2e-3, 4e-3, 8e-3], help="rates to try")
+    parser.add_argument(
+        "--rates",
+        type=float,
+        nargs="+",
+        default=[2e-3, 4e-3, 8e-3],
+        help="rates to try (default: 2e-3 4e-3 8e-3, for a million parameters and minutes; larger networks and hours "
+        "take lower ones, such as 5e-4 1e-3 2e-3)",
+    )
     parser.add_argument(
         "--search", type=float, default=0.25, help="the share of the budget that a rate is tried for (default: 0.25)"
     )

@@ -46,3 +46,17 @@ def test_networks_have_the_parameters_and_no_dropout(name: str, tmp_path: Path) 
     config = dataclasses.replace(config, max_epochs=200)  # for which the fast recipe would bring dropout
     assert abs(config.build("".join(map(chr, range(50)))).num_parameters / 1e6 - 1) < 0.05
     assert set(vars(config.recipe.rates).values()) == {0.0}
+
+
+def test_a_point_for_the_search_and_one_for_all_seeds() -> None:
+    row = {"by_rate": {"0.002": 2.1, "0.004": 2.0, "0.008": "did not converge"}, "search": 0.25, "minutes": 8.0}
+    row |= {"valid_bpc": [1.8, 1.9, 2.0], "rate": 0.004, "parameters": 10, "width": 2, "steps": 100}
+    (short, tried), (whole, all_seeds) = quality.reached(row)
+    assert (short, tried.mean, tried.spread) == (2.0, 2.0, None)
+    assert (whole, all_seeds.mean) == (8.0, pytest.approx(1.9))
+    assert "0.004 of 3, by 25%" in quality.table({"8": {"GRU": row}})
+    assert "0.002 of 3, the lowest, by 25%" in quality.table({"8": {"GRU": row | {"rate": 0.002}}})
+    (axes,) = quality.draw({"8": {"GRU, 1 layer": row}}).axes
+    assert list(axes.lines[0].get_xdata()) == [2.0, 8.0]
+    alone = row | {"by_rate": {}, "search": None}
+    assert len(quality.reached(alone)) == 1
