@@ -51,8 +51,8 @@ def card_of(directory: Path) -> str:
         "this card too, was written by `bipolar export` from a run.",
         "## Numbers",
         _table({title: _numbers(values) for title, values in columns.items()}),
-        f"The weights take {size:.1f} MB. This evaluates them, a line for each of their columns; `--data-dir` says where "
-        "the data are:",
+        f"The weights take {size:.1f} MB. This evaluates them, a line for each of their columns; `--data-dir` says "
+        "where the data are:",
         _block("\n".join(f"bipolar eval {place} --data-dir data --split test{way}" for way in ways), "sh"),
         "## Recipe",
         *_recipe(values | {"step": result["step"], "seconds": result["seconds"]}, kind),
