@@ -10,5 +10,5 @@ def test_the_small_scale_trains_the_networks_of_table_1_on_little_text() -> None
     for config in runs.values():
         config.check()
         assert config.model.hidden_size == table1.base("small", config.model.num_layers).model.hidden_size
-        assert config.recipe.lr == 0.5 / config.model.hidden_size
+        assert config.lr == 0.5 / config.model.hidden_size
         assert steps_of(config) > config.patience, "a run that learns nothing is noticed"

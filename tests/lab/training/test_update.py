@@ -59,11 +59,22 @@ class TestSchedule:
 
 class TestText:
     def test_defaults(self) -> None:
-        fast = TextConfig(model=TextModel(36, 64), update=FAST)
+        fast = TextConfig(model=TextModel(36, 64), update=FAST, max_steps=500)
         assert fast.recipe.lr == pytest.approx(0.5 / 64)
         assert fast.recipe.validate_every == 1
         assert replace(fast, lr=1e-3).recipe.lr == 1e-3
         assert replace(fast, update=replace(FAST, optimizer="muon")).recipe.lr == 0.02
+
+    def test_the_rate_is_lower_over_epochs(self) -> None:
+        """Those of a known text are counted; so many steps are 1.99 of Penn Treebank, or 2.01."""
+        for steps, adam, muon, path_sgd in ((1586, 0.5, 0.02, 1.0), (1603, 0.25, 0.0025, 1.0)):
+            found = TextConfig(model=TextModel(36, 64), update=FAST, max_steps=steps)
+            assert found.recipe.lr == pytest.approx(adam / 64)
+            assert replace(found, update=replace(FAST, optimizer="muon")).recipe.lr == muon
+            assert replace(found, update=replace(FAST, optimizer="path_sgd")).recipe.lr == path_sgd
+        assert TextConfig(model=TextModel(36, 64), update=FAST).recipe.lr == pytest.approx(0.25 / 64)
+        own = TextConfig("mine.txt", TextModel(36, 64), update=FAST, max_steps=10**6)
+        assert own.recipe.lr == pytest.approx(0.5 / 64)
 
     @pytest.mark.parametrize(
         ("settings", "rates"),

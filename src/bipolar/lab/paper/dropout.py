@@ -44,7 +44,7 @@ def base(scale: Scale, depth: int) -> TextConfig:
     return replace(
         config,
         update=Update(recipe="fast"),
-        lr=None,  # that of the recipe, by the width
+        lr=0.5 / config.model.hidden_size,  # the fast recipe's for some hundred steps, as these are
         train_share=SHARE,
         batch_size=32,
         max_steps=None,

@@ -26,8 +26,11 @@ Gradient: TypeAlias = Literal["right", "after skip", "not through time"]
 
 T = TypeVar("T")
 
-#: Peaks of the fast recipe: the rate of Adam times the width, and the rates of Muon and of path-SGD.
-PEAK_TIMES_WIDTH, PEAK_OF_MUON, PEAK_OF_PATH_SGD = 0.5, 0.02, 1.0
+#: Peaks of the fast recipe: the epochs from which on they hold, the rate of Adam times the width, and the rate of Muon.
+#: Over epochs 36 layers of 256 units trained well at the lower ones, and diverged at the others, which are for some
+#: hundred steps.
+PEAKS_BY_EPOCHS = ((2, 0.25, 0.0025), (0, 0.5, 0.02))
+PEAK_OF_PATH_SGD = 1.0
 #: The cells whose units are all ReLUs, as path-SGD wants them.
 RECTIFIED = ("relu", "irnn", "skipping")
 #: The size of a vocabulary that stands for any, where a width is chosen for a number of parameters.
@@ -219,8 +222,8 @@ class TextConfig(RunConfig):
     """Time steps of backpropagation."""
     lr: FloatFlag = None
     """The learning rate. Default: 2e-4, or 5e-5 for Text8; by the fast recipe its peak, 0.5 divided by the width, 0.02
-    for Muon, or 1 for path-SGD. These are for some hundred steps: over epochs 36 layers of 256 units trained well at
-    half that rate of Adam, or by Muon at 0.0025, and diverged at higher ones."""
+    for Muon, or 1 for path-SGD. From 2 epochs on, of which a text of your own that --max-steps limits counts none, it
+    is 0.25 divided by the width, or 0.0025 for Muon: at higher rates 36 layers of 256 units diverged there."""
     weight_decay: FloatFlag = None
     """The fast recipe's weight decay: Adam and Muon shrink the weights in every step by the learning rate times this,
     SGD adds it to the gradient. Over many epochs it keeps them from growing without end. Default: 0."""
@@ -276,11 +279,10 @@ class TextConfig(RunConfig):
     @property
     def _peak(self) -> float:
         """The rate of the fast recipe: a step of Adam moves the input of a unit in proportion to its width."""
-        if self.update.optimizer == "muon":
-            return PEAK_OF_MUON
         if self.update.optimizer == "path_sgd":
             return PEAK_OF_PATH_SGD
-        return PEAK_TIMES_WIDTH / self.model.width(VOCABULARY)
+        times_width, of_muon = next(peaks for epochs, *peaks in PEAKS_BY_EPOCHS if self._epochs >= epochs)
+        return of_muon if self.update.optimizer == "muon" else times_width / self.model.width(VOCABULARY)
 
     @property
     def _apart(self) -> str:
