@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bipolar.lab.paper import depths
+from bipolar.lab.reproduce.cost import steps_of
 from bipolar.lab.reproduce.verdicts import Evidence, Status
 from bipolar.models import CharRNN
 from tests.helpers.items import reproduce
@@ -15,12 +16,17 @@ CLAIMS = {claim.name: claim for claim in depths.ITEM.claims}
 
 
 def test_networks_of_one_size_at_rates_by_their_width() -> None:
-    runs = depths.runs("small")
-    for config in runs.values():
+    for config in [*depths.runs("small").values(), *depths.runs("paper").values()]:
         width = config.model.hidden_size
         assert config.lr is not None
         assert config.lr * width == pytest.approx(0.256)
         assert CharRNN.width_for(4.75e6, config.model.num_layers, 50) == pytest.approx(width, rel=0.01)
+
+
+def test_longer_runs_take_equal_time_too() -> None:
+    small, paper = depths.runs("small"), depths.runs("paper")
+    for name, config in small.items():
+        assert steps_of(paper[name]) == depths.LONGER * steps_of(config)
 
 
 @pytest.mark.parametrize(
