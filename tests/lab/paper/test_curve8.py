@@ -16,13 +16,16 @@ HOLDS, PASSES = curve8.CLAIMS
 LENGTHS = (0.8, 1.6, 3.2, 6.4, 12.8)
 
 
-def verdict(claim: Any, errors: list[float | str]) -> Status:
+def results_of(errors: list[float | str]) -> dict[str, Any]:
     runs = [
         {"characters": x, "epoch": 66.7, "valid_bpc": error, "test_bpc": error, "seconds": 1.0}
         for x, error in zip(LENGTHS, errors, strict=True)
     ]
-    results = {f"{place} steps": run for place, run in enumerate(runs)}
-    status: Status = claim.verdict(Evidence({"curve8": record("curve8", results)})).status
+    return {f"{place} steps": run for place, run in enumerate(runs)}
+
+
+def verdict(claim: Any, errors: list[float | str]) -> Status:
+    status: Status = claim.verdict(Evidence({"curve8": record("curve8", results_of(errors))})).status
     return status
 
 
@@ -60,5 +63,20 @@ def test_it_runs(tmp_path: Path) -> None:
     measured, predicted = curve8.tables([found])
     assert len(measured.rows) == len(found)
     assert len(predicted.rows) == 1  # the size of that text is its own matter
-    of_known_size = {name: run | {"epoch": 66.7} for name, run in found.items()}
-    assert len(curve8.tables([of_known_size])[1].rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("errors", "end"),
+    [
+        (law(-0.1), 66.7),
+        (law(-0.1, 0.01, -0.01, 0.01, -0.01, 0.4), LENGTHS[-1]),
+        ([1.5, 1.6, 1.7, 1.8, 1.92], LENGTHS[-1]),
+    ],
+)
+def test_the_law_goes_on_to_an_epoch_only_if_it_holds(errors: list[float | str], end: float) -> None:
+    seeds = [results_of(errors)]
+    told = {"the longest run, by the shorter ones"}
+    assert set(curve8.tables(seeds)[1].rows) == (told | {"one epoch"} if end == 66.7 else told)
+    (axes,) = curve8.draw(seeds).axes
+    (line,) = [line for line in axes.lines if str(line.get_label()).startswith("power law")]
+    assert max(line.get_xdata()) == pytest.approx(end)
