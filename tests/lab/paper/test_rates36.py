@@ -14,6 +14,7 @@ from tests.helpers.records import DIVERGED, record
 
 CLAIMS = {claim.name: claim for claim in rates36.CLAIMS}
 HIGHER, SECOND, EQUAL = "higher rates at 36 layers", "rates by second moment", "equal at their best rates"
+ALIKE = "alike at every rate"
 
 
 def network(highest: int, best: float = 2.0) -> dict[str, dict[str, Any]]:
@@ -105,6 +106,28 @@ class TestClaims:
         assert verdict(EQUAL, relu=(4, 1.9), elu=(4, 1.9)).status == "not reproduced"
         assert verdict(EQUAL, brelu=(4, 1.9)).status == "not decided"
         assert "no run of rates36 with elu has converged" in verdict(EQUAL, elu=(0, 2.0)).reason
+
+    def test_alike(self) -> None:
+        found = verdict(ALIKE, relu=(3, 2.1), belu=(5, 1.9))  # the same at every rate that both bear
+        assert found.status == "reproduced"
+        assert "at 0.004 brelu 2.1" in found.reason
+        assert "at 0.008 brelu" not in found.reason
+        assert verdict(ALIKE, relu=(4, 2.1), elu=(4, 2.1)).status == "not reproduced"
+        assert verdict(ALIKE, brelu=(4, 2.1), belu=(4, 2.1)).status == "not reproduced"
+        assert verdict(ALIKE, relu=(4, 2.1)).status == "not decided"  # one of two pairs
+
+    def test_a_rate_that_one_seed_does_not_bear_is_not_compared(self) -> None:
+        seeds = [{name: network(4) for name in ("relu", "brelu", "elu", "belu")} for _ in range(3)]
+        seeds[1]["relu"] = network(0)  # one start that explodes
+        seeds[2]["elu"]["0.001"] = seeds[2]["belu"]["0.001"] = {"valid_bpc": 2.6}  # slow
+        found = CLAIMS[ALIKE].verdict(Evidence({"rates36": record("rates36", *seeds)}))
+        assert found.status == "reproduced"
+        assert "relu and brelu share no rate; at 0.002 belu" in found.reason
+        for seed in seeds:
+            seed["elu"] = network(0)
+        found = CLAIMS[ALIKE].verdict(Evidence({"rates36": record("rates36", *seeds)}))
+        assert found.status == "not decided"
+        assert "no rate of rates36 is borne by all seeds" in found.reason
 
 
 def test_table_and_picture(tmp_path: Path) -> None:

@@ -75,18 +75,29 @@ def collect(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     return found
 
 
+def _bearable(results: Results) -> float:
+    """The error up to which one seed of a network bears a rate: near the best of all networks of that seed."""
+    found = [run["valid_bpc"] for network in results.values() for run in network.values()]
+    return BEARABLE + min((error for error in found if isinstance(error, float)), default=math.inf)
+
+
 def highest_borne(results: Results, name: str) -> float | None:
     """The rate up to which one seed of a network ends near the best of all networks of that seed, at every rate."""
-    found = [run["valid_bpc"] for network in results.values() for run in network.values()]
-    best = min((error for error in found if isinstance(error, float)), default=math.inf)
-    highest = None
+    bearable, highest = _bearable(results), None
     for rate, run in sorted(results[name].items(), key=lambda entry: float(entry[0])):
         error = run["valid_bpc"]
-        if isinstance(error, float) and error <= best + BEARABLE:
+        if isinstance(error, float) and error <= bearable:
             highest = float(rate)
         elif highest is not None or (isinstance(error, str) and SLOW not in error):  # a low rate may be merely slow
             break
     return highest
+
+
+def rates_borne(results: Results, name: str) -> list[str]:
+    """The rates that one seed of a network bears; at one below them it may be merely slow."""
+    bearable, highest = _bearable(results), highest_borne(results, name)
+    runs = {} if highest is None else {rate: run for rate, run in results[name].items() if float(rate) <= highest}
+    return [r for r, run in runs.items() if isinstance(run["valid_bpc"], float) and run["valid_bpc"] <= bearable]
 
 
 def best_rate(seeds: Sequence[Results], network: str) -> str | None:
@@ -213,11 +224,27 @@ def _equally_well(e: Evidence) -> Verdict:
     return decided_by(orders, "equal", reason)
 
 
-BORNE = (
+def _alike(e: Evidence) -> Verdict:
+    """Equal at every rate that all seeds of both bear."""
+    margin, orders, reasons = BPC.at(e.scale("rates36")), [], []
+    for plain, bipolar in PAIRS.items():
+        borne = [rates_borne(seed, name) for seed in e.seeds("rates36") for name in (plain, bipolar) if name in seed]
+        shared = [rate for rate in borne[0] if all(rate in other for other in borne)] if borne else []
+        reasons += [] if shared else [f"{plain} and {bipolar} share no rate"]
+        for rate in shared:
+            ours, theirs = (e.entry("rates36", name, rate, "valid_bpc") for name in (bipolar, plain))
+            orders.append(e.compare(ours, theirs, margin))
+            reasons.append(f"at {rate} {bipolar} {ours.text()}, {plain} {theirs.text()}")
+    if not orders:
+        raise MissingError("no rate of rates36 is borne by all seeds of a plain and a bipolar network")
+    return decided_by(orders, "equal", f"validation BPC: {'; '.join(reasons)}")
+
+
+BEARS = (
     f"a seed of a network bears a rate if its best validation there is at most {BEARABLE:g} BPC above the best of all "
-    "networks of that seed, and the network fails at no rate in between; "
-    f"margin: {DOUBLINGS}; undecided where both bear all rates that were tried"
+    "networks of that seed, and the network fails at no rate in between"
 )
+BORNE = f"{BEARS}; margin: {DOUBLINGS}; undecided where both bear all rates that were tried"
 
 CLAIMS = [
     Claim(
@@ -243,6 +270,18 @@ CLAIMS = [
         items=("rates36",),
         rule=f"the validation errors of ReLU and BReLU are equal, and those of ELU and BELU; margin: {BPC}",
         decide=_equally_well,
+    ),
+    Claim(
+        "alike at every rate",
+        "At each rate that both bear with all seeds, plain and bipolar networks of 36 layers end alike.",
+        where=OURS,
+        items=("rates36",),
+        rule=(
+            "a rule formed after the runs were seen: at every rate that all seeds of both bear, the validation errors "
+            "of ReLU and BReLU are equal, and those of ELU and BELU; a pair without such a rate does not count; "
+            f"{BEARS}; margin: {BPC}"
+        ),
+        decide=_alike,
     ),
 ]
 
