@@ -133,10 +133,12 @@ def test_the_card_of_stages_with_one_name(corpus: Path, tmp_path: Path) -> None:
     train_text(later(corpus, tmp_path / "d" / "a run", three))
     card = (publish(tmp_path / "d" / "a run", tmp_path / "last", data_dir=corpus.parent) / "README.md").read_text()
     options = re.findall(r"--(start|out) (?!runs)('[^']*'|\S+)", card)
-    assert [name for kind, name in options if kind == "out"] == ["'a run'", "half", "'a run-3'"]
+    assert [name for kind, name in options if kind == "out"] == ["'a run'", "half-run", "'a run-3'"]
     assert [name for kind, name in options if kind == "start"] == ["'a run'", "half", "'a run-3'"]
+    export = "```sh\nbipolar export half-run half --half\n```"
+    assert card.index("--out half-run") < card.index(export) < card.index("--start half ")
     assert card.count("Not to its end, on ") == 1
-    assert card.count("`bipolar export --half` made float16 of its weights.") == 1
+    assert card.count("starts from these weights in float16:") == card.count("bipolar export half") == 1
     assert "In 4 stages" not in card  # the first one's length is not known
 
 

@@ -77,7 +77,10 @@ def _table(columns: dict[str, dict[str, str]]) -> str:
 
 
 def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
-    """The command of a run, and before it those of the runs that it goes back to, each with its length."""
+    """The command of a run, and before it those of the runs that it goes back to, each with its length.
+
+    Of a run whose weights were exported in half precision, the next one starts from that export.
+    """
     stages = [*lineage(values), values]
     directories = _apart([stage["config"]["start"] for stage in stages[1:]])
     parts = []
@@ -85,7 +88,14 @@ def _recipe(values: dict[str, Any], kind: type[RunConfig]) -> list[str]:
         config = kind.from_json(stage["config"])
         if start is not None:
             config = kind.from_json(stage["config"] | {"start": start})
-        parts += [_block(training_command(config, out), "sh"), _made(stage)]
+        halved = out is not None and _weights(stage) != "float32"
+        run = f"{out}-run" if halved else out
+        parts += [_block(training_command(config, run), "sh"), _made(stage)]
+        if halved:
+            parts += [
+                f"The next one starts from these weights in {_weights(stage)}:",
+                _block(shlex.join(["bipolar", "export", str(run), str(out), "--half"]), "sh"),
+            ]
     if len(stages) > 1 and all("step" in stage and "seconds" in stage for stage in stages):
         steps, seconds = (sum(stage[name] for stage in stages) for name in ("step", "seconds"))
         parts.append(f"In {len(stages)} stages {steps:,} steps, {duration(seconds)}; each starts from the one before.")
@@ -105,9 +115,12 @@ def _made(stage: dict[str, Any]) -> str:
         f"At step {more['step']:,} it was made longer, to {more['total']:,} steps."
         for more in stage.get("extended", [])
     ]
-    weights = stage.get("exported", {}).get("weights", "float32")
-    sentences += [] if weights == "float32" else [f"`bipolar export --half` made {weights} of its weights."]
     return " ".join(sentences)
+
+
+def _weights(stage: dict[str, Any]) -> str:
+    """The type of the weights that a run left to the next one."""
+    return str(stage.get("exported", {}).get("weights", "float32"))
 
 
 def training_command(config: RunConfig, out: str | None = None) -> str:
