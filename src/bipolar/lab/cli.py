@@ -152,8 +152,8 @@ train_app = tyro.extras.SubcommandApp()
 
 @train_app.command
 def text(config: Annotated[TextConfig, tyro.conf.arg(name="")]) -> None:
-    """Train a character-level language model, by the paper's recipe. The exit code of a run that does not converge is
-    3."""
+    """Train a character-level language model, by the paper's recipe or a fast one. A run that does not converge exits
+    with 3."""
     prepared(config)  # refuses what it can before anything takes time
 
     from bipolar.lab.training.text import train_text

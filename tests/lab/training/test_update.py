@@ -161,12 +161,19 @@ class TestText:
         assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
     def test_the_rate_is_not_halved(self, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        config = text_config(corpus, tmp_path / "run", update=FAST, halve_from=1)
+        config = text_config(corpus, tmp_path / "run", update=FAST)
         task = text_task(config)
         task.setup(config.machine.fabric())
         monkeypatch.setattr(task, "evaluate", lambda _: 3.0)
-        rows = [task.after_epoch(epoch, final=False) for epoch in range(3)]
-        assert [row["lr"] for row in rows if row is not None] == [5e-3] * 3
+        rows = [task.after_epoch(epoch, final=False) for epoch in range(config.recipe.halve_from + 2)]
+        assert {row["lr"] for row in rows if row is not None} == {5e-3}
+
+    def test_halving_is_refused_where_there_is_none(self) -> None:
+        for halve_from in (3, 5):
+            with pytest.raises(UsageError, match=f"--halve-from {halve_from}: a part of the paper's recipe"):
+                TextConfig(update=FAST, halve_from=halve_from).check()
+            TextConfig(halve_from=halve_from).check()
+        TextConfig.from_json(TextConfig(update=FAST).to_json()).check()  # stored with the value it would have
 
 
 class TestImages:

@@ -32,8 +32,8 @@ class Update:
     recipe: Literal["paper", "fast"] = "paper"
     """The paper's recipe, or a fast one: a high rate that rises and falls, and an optimiser that bears it."""
     optimizer: Annotated[OptimizerName | None, tyro.conf.arg(help_behavior_hint="")] = None
-    """The optimiser; path_sgd is for the cells relu, irnn and skipping of text. Default: adam for text, muon for
-    images."""
+    """The optimiser; adam is AdamW with betas of 0.9 and 0.99, and path_sgd for the cells relu, irnn and skipping of
+    text. Default: adam for text, muon for images."""
     adam_lr: FloatFlag = None
     """With Muon, the rate of Adam for the parameters that it leaves. Default: 0.08 of the learning rate."""
     warm_up: FloatFlag = None

@@ -1,4 +1,4 @@
-"""Training of residual networks on images, by the paper's recipe."""
+"""Training of residual networks on images, by the paper's recipe or a fast one."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Training of character-level language models, by the paper's recipe."""
+"""Training of character-level language models, by the paper's recipe or a fast one."""
 
 from typing import TYPE_CHECKING
 

@@ -230,7 +230,8 @@ class TextConfig(RunConfig):
     validate_every: IntFlag = None
     """Epochs between validations. Default: 4, or 1 for Text8 and by the fast recipe."""
     halve_from: IntFlag = None
-    """The first validation that may halve the learning rate. Default: the fourth, or the second for Text8."""
+    """The first validation that may halve the learning rate of the paper's recipe. Default: the fourth, or the second
+    for Text8."""
     look_every: IntFlag = None
     """Steps between looks at the validation error within an epoch, which go to the metrics and change nothing.
     Default: none."""
@@ -300,6 +301,11 @@ class TextConfig(RunConfig):
         for name in ("window", "validate_every", "halve_from", "look_every", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
+        usual = dataclasses.replace(self, halve_from=None).recipe.halve_from  # a stored run has it, too
+        if self.update.fast and self.halve_from not in (None, usual):
+            raise UsageError(
+                f"--halve-from {self.halve_from}: a part of the paper's recipe; leave it out, or --recipe fast"
+            )
         self._check_weight_decay()
         if self.update.adam_lr is not None and self.update.optimizer is None:
             raise UsageError(
