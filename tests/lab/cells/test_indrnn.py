@@ -43,31 +43,38 @@ def test_batch_norm_over_time_and_batch() -> None:
     assert not torch.allclose(cell.eval().prepare(x), expected)
 
 
-def test_the_start() -> None:
-    cell = IndRNN(10, 4000, steps=4)
-    bound = 2**0.25
+@pytest.mark.parametrize(("steps", "bound"), [(None, 1), (4, 2**0.25)])
+def test_the_start(steps: int | None, bound: float) -> None:
+    cell = IndRNN(10, 4000, steps=steps)
     u = cell.recurrent.detach()
     assert 0 <= float(u.min()) < 0.01
     assert bound - 0.01 < float(u.max()) <= bound
-    assert float(IndRNN(10, 4000, steps=None).recurrent.detach().max()) <= 1
     assert not cell.input.bias.any()
     assert float(cell.input.weight.detach().std()) == pytest.approx((0.4 / 10) ** 0.5, rel=0.05)
 
 
-def test_the_bound() -> None:
+@pytest.mark.parametrize(("steps", "bound"), [(None, 1), (5, 2**0.2)])
+def test_the_bound(steps: int | None, bound: float) -> None:
     """What an update puts outside comes back in the next pass, and two windows still have one backward pass."""
-    cell = IndRNN(INPUT, HIDDEN, steps=5)
-    free = IndRNN(INPUT, HIDDEN, steps=None)
-    for layer in (cell, free):
-        with torch.no_grad():
-            layer.recurrent.copy_(torch.tensor([3.0, -3.0, 0.5, -1.1]))
+    cell = IndRNN(INPUT, HIDDEN, steps=steps)
+    with torch.no_grad():
+        cell.recurrent.copy_(torch.tensor([3.0, -3.0, 0.5, -0.9]))
     x = torch.randn(STEPS, BATCH, INPUT)
     first, state = cell(x)
     second, _ = cell(x, state)
     (first.sum() + second.sum()).backward()
-    torch.testing.assert_close(cell.recurrent.detach(), torch.tensor([2**0.2, -(2**0.2), 0.5, -1.1]))
-    free(x)
-    assert free.recurrent.tolist()[0] == 3.0
+    torch.testing.assert_close(cell.recurrent.detach(), torch.tensor([bound, -bound, 0.5, -0.9]))
+
+
+def test_a_state_that_is_carried_grows_no_faster_than_its_inputs_add_up() -> None:
+    cell = IndRNN(INPUT, HIDDEN)
+    with torch.no_grad():
+        cell.recurrent.fill_(9.0)  # comes back to the bound
+        x = torch.randn(2500, BATCH, INPUT)
+        state = None
+        for window in x.split(50):
+            _, state = cell(window, state)
+        assert float(state.max()) <= 1.01 * float(cell.prepare(x).abs().sum(0).max())
 
 
 def test_arguments() -> None:
