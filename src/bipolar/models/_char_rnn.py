@@ -74,8 +74,9 @@ class CharRNN(nn.Module, Writer, HubMixin, library_name="bipolar", license="mit"
         if cell not in get_args(CellName):
             raise ValueError(f"cell: expected one of {', '.join(map(repr, get_args(CellName)))}, got {cell!r}")
         symbols = symbols_of(vocabulary)
-        if hidden_size < 1:
-            raise ValueError(f"hidden_size: expected at least 1, got {hidden_size}")
+        for name, count in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if count < 1:
+                raise ValueError(f"{name}: expected at least 1, got {count}; the cell is {cell!r}")
         self.vocabulary = vocabulary
         self.register_buffer("embedding", torch.randn(symbols, hidden_size) if cell == "stack" else one_hot(symbols))
         self.rnn: nn.Module

@@ -78,7 +78,11 @@ def test_options_reach_the_cell() -> None:
 @pytest.mark.parametrize(
     ("cell", "options", "message"),
     [
-        ("mlstm", {"zoneout": 0.1}, "zoneout: the cell 'mlstm' has no such option, got 0.1; it has norm_stabiliser"),
+        (
+            "mlstm",
+            {"zoneout": 0.1},
+            "zoneout: the cell 'mlstm' has no such .*, got 0.1; it has dropout, norm_stabiliser",
+        ),
         ("lstm", {"zoneout": 1.0}, "^zoneout: expected a rate .* not including, 1, got 1.0; the cell is 'lstm'"),
         ("lstm", {"zoneout_cell": -0.1}, "^zoneout_cell: expected a rate"),
         ("gru", {"stochastic_depth": 1.0}, "^stochastic_depth: expected a rate"),
@@ -91,8 +95,13 @@ def test_options_reach_the_cell() -> None:
         ("rnn", {"norm_stabiliser": -1.0}, "^norm_stabiliser: expected a number that is not negative, got -1.0"),
         ("rnn", {"norm_stabiliser": math.nan}, "^norm_stabiliser: expected a number that is not negative, got nan"),
         ("transformer", {"norm_stabiliser": 1.0}, "^norm_stabiliser: the cell 'transformer' has no such option"),
-        ("lstm", {"batch_norm": True, "layer_norm": True}, "layer_norm: expected nothing beside batch_norm"),
-        ("transformer", {"heads": 3}, "heads: expected heads of an even width"),
+        ("lstm", {"batch_norm": True, "layer_norm": True}, "layer_norm: expected nothing beside batch_norm, got True"),
+        (
+            "lstm",
+            {"batch_norm": True, "weight_norm": False, "recurrent_dropout": 0.1},
+            "^recurrent_dropout: expected nothing beside batch_norm, got 0.1; the cell is 'lstm'",
+        ),
+        ("transformer", {"heads": 3}, "^hidden_size: expected a multiple of 6, twice the number of heads, got 16"),
         (
             "hm_lstm",
             {"level_share": 0.0},

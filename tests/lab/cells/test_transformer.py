@@ -149,7 +149,7 @@ def test_parameters() -> None:
 
 
 def test_arguments() -> None:
-    with pytest.raises(ValueError, match="heads: expected heads of an even width each out of 12, got 4"):
+    with pytest.raises(ValueError, match="hidden_size: expected a multiple of 8, twice the number of heads, got 12"):
         Transformer(INPUT, 12, heads=4)
     with pytest.raises(ValueError, match="context: expected a whole number of at least 1, got 0"):
         Transformer(INPUT, WIDTH, context=0)

@@ -5,11 +5,12 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import torch
 
+from bipolar._tools.choices import RivalName
 from bipolar.lab.cells.catalogue import RIVALS
 from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.cells.path_norm import path_sgd
@@ -175,10 +176,14 @@ def test_settings_survive_json() -> None:
     assert "zoneout-0.1" in TextConfig("ptb", TextModel(cell="lstm", rival=RivalOptions(zoneout=0.1))).directory.name
 
 
+@pytest.mark.parametrize("recipe", ["paper", "fast"])
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TextModel(rival=RivalOptions(zoneout=0.1)), "--model.zoneout: the paper's stack has no such option, got 0.1"),
+        (
+            TextModel(rival=RivalOptions(zoneout=0.1)),
+            "--model.zoneout: .* stack .*got 0.1; .* takes rnn, relu, irnn",
+        ),
         (
             TextModel(cell="lstm", skip_every=None),
             "--model.skip-every: the cell 'lstm' has no such option, got None; it has dropout, layer_norm",
@@ -189,14 +194,52 @@ def test_settings_survive_json() -> None:
         ),
         (
             TextModel(cell="rnn", recurrent_dropout=0.1),
-            "--model.recurrent-dropout: torch's own 'rnn' has dropout between its layers alone, got 0.1",
+            "--model.recurrent-dropout: the cell 'rnn' has no such option, got 0.1; it has dropout, zoneout",
         ),
         (TextModel(2, cell="lstm", dropout=1.0), r"--model.dropout: expected a rate in \[0, 1\), got 1.0; the cell is"),
         (TextModel(params=float("nan")), "--model.params: expected a finite number of at least 1, got nan"),
         (TextModel(params=float("inf"), cell="mlstm"), "--model.params: expected a finite number .*, got inf"),
-        (TextModel(cell="transformer", hidden_size=30), "--model.heads: expected heads of an even width each"),
+        (
+            TextModel(cell="transformer", hidden_size=30),
+            "--model.hidden-size: expected a multiple of 8, twice the number of heads, got 30",
+        ),
+        (
+            TextModel(1, cell="gru", dropout=0.1, block_dropout=0.1),
+            "--model.block-dropout: the cell 'gru' has no such option, got 0.1; it has dropout, candidate_dropout",
+        ),
+        (TextModel(0, cell="lstm"), "--model.num-layers: expected at least 1, got 0; the cell is 'lstm'"),
+        (TextModel(2, 0, cell="gru"), "--model.hidden-size: expected at least 1, got 0; the cell is 'gru'"),
+        (TextModel(2, 0, cell="mlstm"), "--model.hidden-size: expected .* at least 1, got 0; the cell is 'mlstm'"),
+        (TextModel(cell="delta_rnn", dropout=1.0), "--model.dropout: expected a rate"),
     ],
 )
-def test_options_that_a_cell_does_not_have(model: TextModel, message: str) -> None:
+def test_options_that_a_cell_does_not_have(model: TextModel, message: str, recipe: Literal["paper", "fast"]) -> None:
     with pytest.raises(UsageError, match=message):
-        TextConfig("python-docs", model).check()
+        TextConfig("python-docs", model, update=Update(recipe=recipe)).check()
+
+
+@pytest.mark.parametrize(
+    ("cell", "batch_size", "window", "devices", "advice"),
+    [
+        ("lstm", 1, 50, 1, "take 2 or more$"),
+        ("lstm", 2, 50, 2, "take 4 or more$"),
+        ("indrnn", 1, 1, 1, "take 2 or more, or a longer --window$"),
+        ("lstm", 4, 1, 2, None),
+        ("indrnn", 1, 2, 1, None),
+    ],
+)
+def test_batch_norm_has_something_to_compare(
+    cell: RivalName, batch_size: int, window: int, devices: int, advice: str | None
+) -> None:
+    config = TextConfig(
+        "python-docs",
+        TextModel(1, 8, cell=cell, rival=RivalOptions(batch_norm=True)),
+        batch_size=batch_size,
+        window=window,
+        machine=Machine(devices=devices),
+    )
+    if advice is None:
+        config.check()
+        return
+    with pytest.raises(UsageError, match=rf"^--batch-size {batch_size}: batch norm compares .* each has 1; {advice}"):
+        config.check()

@@ -36,8 +36,9 @@ def lstm(input_size: int, hidden_size: int, *, batch_norm: bool = False, **optio
     """The LSTM, or the one with recurrent batch norm, which takes no other option."""
     if not batch_norm:
         return LSTM(input_size, hidden_size, **options)
-    if options:
-        raise ValueError(f"{', '.join(options)}: expected nothing beside batch_norm, got {options}")
+    for name, value in options.items():
+        if value:
+            raise ValueError(f"{name}: expected nothing beside batch_norm, got {value}")
     return BatchNormLSTM(input_size, hidden_size, max_steps=BATCH_NORM_STEPS)
 
 
@@ -78,27 +79,24 @@ class Rival:
     @property
     def known(self) -> tuple[str, ...]:
         """The names of all its options."""
-        return (*self.options, *self.around, *(["norm_stabiliser"] if self.recurrent else []))
+        between = ["dropout"] if self.levels is None else []  # a network with levels has it, or not, by itself
+        return (*between, *self.options, *self.around, *(["norm_stabiliser"] if self.recurrent else []))
 
     def build(
         self, cell: str, input_size: int, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]
     ) -> nn.Module:
         """The layers; ``options`` are all those of the model. Errors name the options as the model has them."""
-        if self.levels is not None and dropout:  # which a network with levels has, or not, by itself
+        if dropout:
             options = options | {"dropout": dropout}
         for name, value in options.items():
             if name not in self.known:
-                raise ValueError(
-                    f"{name}: the cell {cell!r} has no such option, got {value}; it has {', '.join(self.known)}"
-                )
+                raise no_such_option(cell, name, value)
         try:
-            return self._made(input_size, hidden_size, num_layers, dropout, options)
+            return self._made(input_size, hidden_size, num_layers, options)
         except ValueError as error:
             raise ValueError(f"{error}; the cell is {cell!r}") from None
 
-    def _made(
-        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, options: dict[str, Any]
-    ) -> nn.Module:
+    def _made(self, input_size: int, hidden_size: int, num_layers: int, options: dict[str, Any]) -> nn.Module:
         check_counts(hidden_size=hidden_size)
         check_rates(**{name: value for name, value in options.items() if name in RATES})
         stabiliser = float(options.get("norm_stabiliser", 0.0))
@@ -109,7 +107,7 @@ class Rival:
         try:
             if self.levels is None:
                 make = partial(self._layer, options, inner)
-                made = Layers(make, input_size, hidden_size, num_layers, dropout=dropout)
+                made = Layers(make, input_size, hidden_size, num_layers, dropout=options.get("dropout", 0.0))
             else:
                 made = self.make(input_size, hidden_size, **{self.levels: num_layers}, **inner)
         except ValueError as error:
@@ -131,7 +129,7 @@ class Rival:
 
 AROUND = ("zoneout", "stochastic_depth")
 #: The options that are rates of noise.
-RATES = (*AROUND, "zoneout_cell", "candidate_dropout", "input_dropout", "recurrent_dropout")
+RATES = ("dropout", *AROUND, "zoneout_cell", "candidate_dropout", "input_dropout", "recurrent_dropout")
 OF_RECURRENCE = {"candidate_dropout": "recurrent_dropout", "recurrent_dropout": "rnn_drop"}
 OF_LSTM = ("layer_norm", "weight_norm", "batch_norm")
 
@@ -172,3 +170,14 @@ RIVALS = {
         Transformer, {name: name for name in ("heads", "context", "dropout")}, levels="layers", recurrent=False
     ),
 }
+
+
+def no_such_option(cell: str, name: str, value: object) -> ValueError:
+    """The error about an option that a cell does not have."""
+    known = ", ".join(RIVALS[cell].known)
+    return ValueError(f"{name}: the cell {cell!r} has no such option, got {value}; it has {known}")
+
+
+def cells_with(option: str) -> list[str]:
+    """The cells that have an option."""
+    return [cell for cell, rival in RIVALS.items() if option in rival.known]

@@ -112,7 +112,9 @@ class Transformer(Cell):
         check_counts(layers=layers, heads=heads, context=context)
         check_rates(dropout=dropout)
         if hidden_size % (2 * heads):
-            raise ValueError(f"heads: expected heads of an even width each out of {hidden_size}, got {heads}")
+            raise ValueError(
+                f"hidden_size: expected a multiple of {2 * heads}, twice the number of heads, got {hidden_size}"
+            )
         self.context, self.dropout = context, dropout
         self.sizes = (context * hidden_size,) * (2 * layers) + (context,)
         self.input = nn.Linear(input_size, hidden_size)

@@ -23,9 +23,14 @@ class Machine:
     """The precision of the arithmetic."""
 
     @property
+    def processes(self) -> int:
+        """The processes of a run."""
+        return self.devices * self.num_nodes
+
+    @property
     def several(self) -> bool:
         """Whether a run takes more than one process."""
-        return self.devices * self.num_nodes > 1
+        return self.processes > 1
 
     def fabric(self) -> "Fabric":
         for name in ("devices", "num_nodes"):

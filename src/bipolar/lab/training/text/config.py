@@ -119,7 +119,7 @@ class TextModel:
 
         Torch's dropout is between layers alone: one layer has none.
         """
-        more = bool(self.rival.given) or (self.cell in ("lstm", "gru") and bool(self.recurrent_dropout))
+        more = bool(self.rival.given) or bool(self.recurrent_dropout) or bool(self.block_dropout)
         more = more or (self.num_layers == 1 and bool(self.dropout))
         return self.cell in get_args(RivalName) or (self.cell != "stack" and more)
 
@@ -134,18 +134,11 @@ class TextModel:
             raise ValueError(f"num_layers: expected at most {DEEPEST}, got {self.num_layers}")
         for name, value in vars(TextModel()).items():
             if self.cell != "stack" and name not in OF_ALL_CELLS and getattr(self, name) != value:
-                raise ValueError(
-                    f"{name}: the cell {self.cell!r} has no such option, got {getattr(self, name)}; {self._takes()}"
-                )
+                from bipolar.lab.cells.catalogue import no_such_option
+
+                raise no_such_option(self.cell, name, getattr(self, name))
         width = self.width(len(vocabulary))
         return self._rival(vocabulary, width, rates) if self.is_rival else self._of_paper(vocabulary, width, rates)
-
-    def _takes(self) -> str:
-        """The options that the cell has, in words."""
-        from bipolar.lab.cells.catalogue import RIVALS
-
-        rival = RIVALS[self.cell]
-        return f"it has {', '.join((*(['dropout'] if rival.levels is None else []), *rival.known))}"
 
     def _rival(self, vocabulary: str, width: int, rates: DropoutRates) -> "RivalRNN":
         from bipolar.lab.cells.model import RivalRNN
@@ -153,13 +146,17 @@ class TextModel:
         return RivalRNN(vocabulary, width, self.num_layers, self.cell, rates.dropout, self.options(rates))
 
     def _of_paper(self, vocabulary: str, width: int, rates: DropoutRates) -> "CharRNN":
+        from bipolar.lab.cells.catalogue import cells_with
         from bipolar.lab.mistakes import mistaken
         from bipolar.lab.training.text.pairing import pair_with_plain
         from bipolar.models import CharRNN
 
         if self.rival.given:
             name, value = next(iter(self.rival.given.items()))
-            raise ValueError(f"{name}: the paper's stack has no such option, got {value}; --model.cell chooses another")
+            raise ValueError(
+                f"{name}: the paper's stack has no such option, got {value}; --model.cell takes "
+                f"{', '.join(cells_with(name))} for it"
+            )
         model = CharRNN(
             vocabulary,
             width,
@@ -283,7 +280,9 @@ class TextConfig(RunConfig):
         if self.update.optimizer == "path_sgd":
             return PEAK_OF_PATH_SGD
         times_width, of_muon = next(peaks for epochs, *peaks in PEAKS_BY_EPOCHS if self._epochs >= epochs)
-        return of_muon if self.update.optimizer == "muon" else times_width / self.model.width(VOCABULARY)
+        if self.update.optimizer == "muon":
+            return of_muon
+        return times_width / max(1, self.model.width(VOCABULARY))  # a width of 0 has an error of its own
 
     @property
     def _apart(self) -> str:
@@ -320,9 +319,21 @@ class TextConfig(RunConfig):
             raise UsageError(
                 f"--window {self.window}: the norm stabiliser compares a step with the one before; take 2 steps or more"
             )
+        if self.model.rival.batch_norm:
+            self._check_batch_norm()
         if not 0 < self.train_share <= 1:
             raise UsageError(f"--train-share {self.train_share}: expected a share above 0, and 1 at most")
         self.check_model(lambda: self.build("abc"))
+
+    def _check_batch_norm(self) -> None:
+        """Statistics need two values or more: of the LSTM in each step, of IndRNN over all steps of a window."""
+        processes = max(1, self.machine.processes)
+        sequences, of_window = self.batch_size // processes, self.model.cell == "indrnn"
+        if sequences * (self.window if of_window else 1) < 2:
+            raise UsageError(
+                f"--batch-size {self.batch_size}: batch norm compares the sequences of a process, and each has "
+                f"{sequences}; take {2 * processes} or more" + (", or a longer --window" if of_window else "")
+            )
 
     def _check_weight_decay(self) -> None:
         if self.weight_decay is None:
