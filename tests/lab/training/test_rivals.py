@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bipolar._tools.choices import RivalName
-from bipolar.lab.cells.catalogue import RIVALS
+from bipolar.lab.cells.catalogue import OF_LSTM, RIVALS, cells_with
 from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.cells.path_norm import path_sgd
 from bipolar.lab.cells.vanilla import Vanilla
@@ -123,6 +123,18 @@ def test_the_help_lists_options_under_their_family(capsys: pytest.CaptureFixture
     options = {option.name.replace("_", "-") for option in fields(RivalOptions)}
     assert not options & found["model"]
     assert options <= set().union(*found.values())
+
+
+def test_the_help_names_the_cells_that_have_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "text", "--help"])
+    text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    for option in ("recurrent_dropout", "block_dropout", "zoneout_cell", "candidate_dropout", *OF_LSTM):
+        found = re.search(rf"--model\.{option.replace('_', '-')}\b(.*?)( --model\.(?!no-)| [╭─ ]*\w+ options )", text)
+        assert found is not None
+        named = set(re.findall(r"\w+", found[1])) & {*RIVALS, "stack"}
+        assert named - {"stack"} == set(cells_with(option)), option
+        assert ("stack" in named) == hasattr(TextModel(), option), option
 
 
 class TestPathSGD:

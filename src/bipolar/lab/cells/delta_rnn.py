@@ -78,9 +78,7 @@ class DeltaRNN(Cell):
         return torch.cat((slope, constant, torch.sigmoid(product + self.gate_bias)), dim=-1)
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
-        if not self.training or not self.dropout:
-            return Drawn()
-        return Drawn(each=(dice.dropped_out(self.dropout, steps, batch, self.hidden_size),))
+        return Drawn(each=self.dropped(dice, self.dropout, steps, batch, self.hidden_size))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         slope, constant, r = x.chunk(3, dim=-1)

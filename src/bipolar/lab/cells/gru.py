@@ -71,12 +71,11 @@ class GRU(Cell):
         return nn.functional.linear(x, self.input, self.bias)
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
-        once, each = [], []
-        if self.training and self.rnn_drop:
-            once.append(dice.dropped_out(self.rnn_drop, batch, self.hidden_size))
-        if self.training and self.recurrent_dropout:
-            each.append(dice.dropped_out(self.recurrent_dropout, steps, batch, self.hidden_size))
-        return Drawn(tuple(once), tuple(each))
+        shape = batch, self.hidden_size
+        return Drawn(
+            self.dropped(dice, self.rnn_drop, *shape),
+            self.dropped(dice, self.recurrent_dropout, steps, *shape),
+        )
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         (h,) = state

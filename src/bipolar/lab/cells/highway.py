@@ -71,9 +71,7 @@ class Highway(Cell):
         return nn.functional.linear(x, self.input, self.biases[0])
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
-        if not self.training or not self.hidden_dropout:
-            return Drawn()
-        return Drawn(once=(dice.dropped_out(self.hidden_dropout, batch, self.hidden_size),))
+        return Drawn(once=self.dropped(dice, self.hidden_dropout, batch, self.hidden_size))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         s = state[0]

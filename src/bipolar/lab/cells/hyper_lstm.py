@@ -105,9 +105,7 @@ class HyperLSTM(Cell):
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
         once = (nn.functional.pad(self.embed_bias, (0, 4 * self.embedding_size)),)
-        if not self.training or not self.recurrent_dropout:
-            return Drawn(once)
-        return Drawn(once, (dice.dropped_out(self.recurrent_dropout, steps, batch, self.hidden_size),))
+        return Drawn(once, self.dropped(dice, self.recurrent_dropout, steps, batch, self.hidden_size))
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         h, c, hyper_h, hyper_c = state

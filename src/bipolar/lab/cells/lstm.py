@@ -108,12 +108,11 @@ class LSTM(Cell):
 
     def draw(self, steps: int, batch: int, dice: Dice) -> Drawn:
         # The recurrent weight is among what holds for a sequence: it is normalised once, not at every step.
-        once, each = [_scaled(self.recurrent, self.recurrent_gain).T], []
-        if self.training and self.rnn_drop:
-            once.append(dice.dropped_out(self.rnn_drop, batch, self.hidden_size))
-        if self.training and self.recurrent_dropout:
-            each.append(dice.dropped_out(self.recurrent_dropout, steps, batch, self.hidden_size))
-        return Drawn(tuple(once), tuple(each))
+        recurrent, shape = _scaled(self.recurrent, self.recurrent_gain).T, (batch, self.hidden_size)
+        return Drawn(
+            (recurrent, *self.dropped(dice, self.rnn_drop, *shape)),
+            self.dropped(dice, self.recurrent_dropout, steps, *shape),
+        )
 
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         h, c = state

@@ -79,6 +79,10 @@ class Cell(nn.Module, ABC):
         """The noise of a pass of so many steps; ``self.training`` says whether there is any."""
         return Drawn()
 
+    def dropped(self, dice: Dice, rate: float, *shape: int) -> tuple[Tensor, ...]:
+        """A mask of dropout; none in evaluation, or at a rate of 0."""
+        return (dice.dropped_out(rate, *shape),) if self.training and rate else ()
+
     @abstractmethod
     def step(self, x: Tensor, state: State, once: Sequence[Tensor], each: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The output and the next state, from a row of :meth:`prepare`, and the noise of :meth:`draw` for it."""

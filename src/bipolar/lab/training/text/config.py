@@ -83,9 +83,11 @@ class TextModel:
     """Dropout between layers. Default: 0, 0.01 for Text8; by the fast recipe 0.01, 0.025, 0.05 from 2, 6, 50 epochs
     on, of which a text of your own that --max-steps limits counts none."""
     recurrent_dropout: FloatFlag = None
-    """Dropout between time steps (rnnDrop). Default: 0, 0.01 for Text8; by the fast recipe 0.01 and 0.025 likewise."""
+    """Dropout between time steps (rnnDrop): stack, lstm, gru, highway. Default: 0, 0.01 for Text8; by the fast recipe
+    0.01 and 0.025 likewise."""
     block_dropout: FloatFlag = None
-    """Dropout of whole blocks. Default: 0, 0.01 for Text8; by the fast recipe 0.025 from 50 epochs on."""
+    """Dropout of whole blocks, of the stack alone. Default: 0, 0.01 for Text8; by the fast recipe 0.025 from 50 epochs
+    on."""
     skip_every: int | None = 4
     """Layers that a skip connection goes around, or None."""
     skip_scale: float = 0.99

@@ -87,7 +87,7 @@ class OfTransformer:
 
 @dataclass(frozen=True)
 class OfAllRivals:
-    """All cells but the stack."""
+    """All cells but the stack and the transformer."""
 
     norm_stabiliser: Annotated[FloatFlag, _of_model("norm_stabiliser")] = None
     """The weight of the norm stabiliser, a term of the loss. Default: 0."""
