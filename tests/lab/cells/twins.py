@@ -39,14 +39,17 @@ def check_windows(cell: Cell) -> None:
     torch.testing.assert_close(last, end)
 
 
-def check_gradients(cell: Cell) -> None:
-    cell = cell.double().eval()
+def check_gradients(cell: Cell, *, training: bool = False) -> None:
+    """The gradients of all parameters, the input and the state are those of finite differences."""
+    cell = cell.double().train(training)
     x = torch.randn(STEPS, BATCH, cell.input_size, dtype=torch.float64, requires_grad=True)
     state = (0.5 * torch.randn(1, BATCH, sum(cell.sizes), dtype=torch.float64)).requires_grad_()
     names = [name for name, _ in cell.named_parameters()]
 
     def run(x: Tensor, state: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        found: tuple[Tensor, ...] = torch.func.functional_call(cell, dict(zip(names, values, strict=True)), (x, state))
+        noise = {"generator": torch.Generator().manual_seed(1)}  # the same in every call
+        own = dict(zip(names, values, strict=True))
+        found: tuple[Tensor, ...] = torch.func.functional_call(cell, own, (x, state), noise)
         return found
 
     values = [p.detach().clone().requires_grad_() for p in cell.parameters()]
