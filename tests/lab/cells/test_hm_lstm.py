@@ -1,5 +1,7 @@
 """HM-LSTM against its formulas, case by case; its detectors and their slope."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -118,10 +120,66 @@ def test_straight_through() -> None:
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
 
 
-def test_the_detectors_learn() -> None:
-    cell = made(3, False)
-    cell(torch.randn(10, BATCH, INPUT, dtype=torch.float64))[0].sum().backward()
-    assert all(bool(bias.grad[-1]) for bias in cell.biases[:-1])
+class Step(torch.autograd.Function):
+    """The hard step of a detector; backwards it has the slope of the hard sigmoid."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(s, slope)
+        return (s > 0).to(s)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        s, slope = ctx.saved_tensors
+        return gradient * slope / 2 * ((slope * s).abs() < 1), None
+
+
+def straight_through(cell: HMLSTM, x: Tensor) -> Tensor:
+    """The outputs for one sequence, from the formulas with boundaries as factors, through which a gradient goes."""
+    norm, levels = Twin(cell).norm, cell.levels
+    h, c = ([x.new_zeros(WIDTH)] * levels for _ in range(2))
+    z = [x.new_zeros(())] * levels
+    outputs = []
+    for row in x:
+        old_h, old_c, old_z = list(h), list(c), list(z)
+        below_h, below_z = row, x.new_ones(())
+        for level in range(levels):
+            flush, update, copy = old_z[level], (1 - old_z[level]) * below_z, (1 - old_z[level]) * (1 - below_z)
+            s = norm("recurrent", level, cell.recurrent[level][: cell.slices[level]] @ old_h[level])
+            s = s + below_z * norm("bottom_up", level, cell.bottom_up[level] @ below_h) + cell.biases[level]
+            if level < levels - 1:
+                above = cell.recurrent[level + 1][cell.slices[level + 1] :] @ old_h[level + 1]
+                s = s + flush * norm("top_down", level, above)
+                z[level] = Step.apply(s[-1], cell.slope)
+            f, i, o, g = s[: 4 * WIDTH].chunk(4)
+            f, i, o, g = f.sigmoid(), i.sigmoid(), o.sigmoid(), g.tanh()
+            c[level] = flush * i * g + update * (f * old_c[level] + i * g) + copy * old_c[level]
+            h[level] = (flush + update) * o * norm("cell", level, c[level]).tanh() + copy * old_h[level]
+            below_h, below_z = h[level], z[level]
+        gates = (cell.gates.weight @ torch.cat(h)).sigmoid()
+        outputs.append((cell.embedding.weight @ torch.cat([g * part for g, part in zip(gates, h, strict=True)])).relu())
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_gradients_straight_through(layer_norm: bool) -> None:
+    """Those of all parameters, where boundaries come and go and detectors are on their slope."""
+    torch.manual_seed(0)
+    cell = HMLSTM(INPUT, OUTPUT, level_size=WIDTH, layer_norm=layer_norm).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    cell.anneal(20)
+    x = torch.randn(8, 4, INPUT, dtype=torch.float64)
+    output, _ = cell(x)
+    expected = torch.stack([straight_through(cell, row) for row in x.unbind(1)], dim=1)
+    torch.testing.assert_close(output, expected)
+    weights = torch.randn_like(output)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), list(cell.parameters())) for y in (output, expected))
+    for (name, _), one, other in zip(cell.named_parameters(), ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
+    named = dict(zip([name for name, _ in cell.named_parameters()], ours, strict=True))
+    assert all(bool(named[f"biases.{level}"][-1]) for level in range(2))  # the detectors learn
 
 
 def test_anneal() -> None:
