@@ -93,6 +93,24 @@ def test_formula(levels: int, layer_norm: bool) -> None:
     assert seen == possible - {(0, "copy"), (levels - 1, "flush")}
 
 
+@torch.no_grad()
+def test_layer_norm_at_its_start() -> None:
+    """Gains of one, and no biases."""
+
+    class Start(Twin):
+        def norm(self, kind: str, level: int, a: Tensor) -> Tensor:
+            centred = a - a.mean()
+            return centred / (centred.square().mean() + 1e-5).sqrt()
+
+    torch.manual_seed(0)
+    cell = HMLSTM(INPUT, OUTPUT, level_size=WIDTH, layer_norm=True).double()
+    for parameter in (*cell.recurrent, *cell.bottom_up, *cell.biases):
+        parameter.add_(torch.randn_like(parameter))
+    twin, x = Start(cell), torch.randn(8, 1, INPUT, dtype=torch.float64)
+    output, _ = cell(x)
+    torch.testing.assert_close(output[:, 0], torch.stack([twin.step(row) for row in x[:, 0]]))
+
+
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_windows(layer_norm: bool) -> None:
     check_windows(made(3, layer_norm))

@@ -43,6 +43,15 @@ def test_batch_norm_over_time_and_batch() -> None:
     assert not torch.allclose(cell.eval().prepare(x), expected)
 
 
+def test_batch_norm_with_neutral_statistics_is_none() -> None:
+    plain, cell = IndRNN(INPUT, HIDDEN).double(), IndRNN(INPUT, HIDDEN, batch_norm=True).double().eval()
+    cell.load_state_dict(plain.state_dict(), strict=False)
+    cell.norm.running_var.fill_(1 - cell.norm.eps)
+    x = torch.randn(STEPS, BATCH, INPUT, dtype=torch.float64)
+    for ours, theirs in zip(cell(x), plain(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize(("steps", "bound"), [(None, 1), (4, 2**0.25)])
 def test_the_start(steps: int | None, bound: float) -> None:
     cell = IndRNN(10, 4000, steps=steps)

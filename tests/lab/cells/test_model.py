@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import bipolar
-from bipolar.lab.cells.catalogue import RIVALS
+from bipolar.lab.cells.catalogue import OF_LSTM, RATES, RIVALS
 from bipolar.lab.cells.model import RivalRNN
 from bipolar.lab.cells.norm_stabiliser import norm_stabiliser
 from bipolar.lab.cells.zoneout import StochasticDepth, Zoneout
@@ -63,6 +64,43 @@ def test_files_in_double_precision(cell: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     tokens = torch.randint(5, (7, 3))
     torch.testing.assert_close(bipolar.load(tmp_path, RivalRNN).double()(tokens)[0], model(tokens)[0])
+
+
+#: For each option a value that changes nothing, and one that changes the output, if any does.
+VALUES: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(RATES, (0.0, 0.5)),
+    **dict.fromkeys(OF_LSTM, (False, True)),
+    "embedding_size": (4, 2),
+    "level_share": (1.0, 0.5),
+    "constant_slope": (False, None),  # of later epochs
+    "depth": (10, 5),
+    "skip": (2, 3),
+    "heads": (4, 2),
+    "context": (128, 2),
+    "norm_stabiliser": (0.0, None),  # a term of the loss
+}
+
+
+def trained(cell: str, **options: Any) -> tuple[Tensor, ...]:
+    """Output and state in training, from the same seeds."""
+    torch.manual_seed(0)
+    model = model_of(cell, **options)
+    found: tuple[Tensor, ...] = model(torch.randint(5, (7, 3)), generator=torch.Generator().manual_seed(1))
+    assert (model.penalty is None) == (not options.get("norm_stabiliser"))
+    return found
+
+
+@pytest.mark.parametrize(("cell", "option"), [(cell, option) for cell in RIVALS for option in RIVALS[cell].known])
+def test_an_option_at_its_null_changes_nothing(cell: str, option: str) -> None:
+    null, other = VALUES[option]
+    plain = trained(cell)
+    assert all(map(torch.equal, trained(cell, **{option: null}), plain))
+    assert other is None or not torch.equal(trained(cell, **{option: other})[0], plain[0])
+
+
+def test_options_at_their_nulls_beside_batch_norm() -> None:
+    nulls = {option: VALUES[option][0] for option in RIVALS["lstm"].known if option != "batch_norm"}
+    assert all(map(torch.equal, trained("lstm", batch_norm=True, **nulls), trained("lstm", batch_norm=True)))
 
 
 def test_options_reach_the_cell() -> None:
@@ -166,7 +204,9 @@ def test_the_slope_of_detectors_follows_the_epoch() -> None:
     model = model_of("hm_lstm")
     model.start_epoch(10)
     assert float(model.rnn.slope) == pytest.approx(1.4)
-    model = model_of("hm_lstm", constant_slope=True, level_share=0.5)
+    model, tokens = model_of("hm_lstm", constant_slope=True, level_share=0.5), torch.randint(5, (7, 3))
+    before = model(tokens)[0]
     model.start_epoch(10)
     assert float(model.rnn.slope) == 1
+    assert torch.equal(model(tokens)[0], before)
     assert model.rnn.level_size == 8
