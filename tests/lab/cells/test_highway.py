@@ -96,4 +96,5 @@ def test_arguments() -> None:
 
 
 def test_copying() -> None:
-    check_copying(Highway(4, 24, depth=2, transform_bias=-1.0, init_scale=0.2), steps=100, rate=0.03)
+    """At its published depth and start, where hardly a gate is open."""
+    check_copying(Highway(4, 24), steps=120, rate=0.03)

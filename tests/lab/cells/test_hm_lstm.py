@@ -102,7 +102,6 @@ def test_layer_norm_at_its_start() -> None:
             centred = a - a.mean()
             return centred / (centred.square().mean() + 1e-5).sqrt()
 
-    torch.manual_seed(0)
     cell = HMLSTM(INPUT, OUTPUT, level_size=WIDTH, layer_norm=True).double()
     for parameter in (*cell.recurrent, *cell.bottom_up, *cell.biases):
         parameter.add_(torch.randn_like(parameter))
@@ -182,7 +181,6 @@ def straight_through(cell: HMLSTM, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_gradients_straight_through(layer_norm: bool) -> None:
     """Those of all parameters, where boundaries come and go and detectors are on their slope."""
-    torch.manual_seed(0)
     cell = HMLSTM(INPUT, OUTPUT, level_size=WIDTH, layer_norm=layer_norm).double()
     with torch.no_grad():
         for parameter in cell.parameters():
