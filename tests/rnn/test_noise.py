@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import bipolar
-from tests.helpers.stacks import NOISE
+from tests.helpers.stacks import NOISE, RARE
 
 
 @pytest.mark.parametrize("backend", ["reference", "wavefront"])
@@ -40,6 +40,15 @@ def test_rnn_drop_has_one_mask_for_a_sequence() -> None:
     output, _ = rnn(torch.zeros(3, 1, 1), torch.ones(1, 1, 50))
     assert set(output[0].flatten().tolist()) == {0.0, 2.0}
     torch.testing.assert_close(output[2], output[0] ** 3)  # the same units every time
+
+
+@pytest.mark.parametrize("rates", [NOISE, RARE], ids=["masks", "gaps"])
+@pytest.mark.parametrize("backend", ["reference", "scan", "wavefront"])
+def test_a_state_may_lie_in_memory_with_the_batch_last(backend: Any, rates: dict[str, float]) -> None:
+    rnn, x = bipolar.StackedRNN(4, 4, 4, backend=backend, **rates), torch.randn(5, 3, 4)
+    state = torch.randn(4, 4, 3).transpose(1, 2)
+    found, expected = (rnn(x, h, generator=torch.Generator().manual_seed(1)) for h in (state, state.contiguous()))
+    torch.testing.assert_close(found, expected)
 
 
 def test_dropout_acts_on_input_and_every_output() -> None:

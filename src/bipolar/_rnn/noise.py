@@ -7,7 +7,6 @@ time, all cells with i + t = d for layer i and time t.
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from bipolar._rnn.drops import Dice, Drops, joined, scale_of
@@ -61,7 +60,8 @@ class Noise(NamedTuple):
         """The factors of h(t-1) in a layer, 0 or the scale, for states like this, (batch, hidden_size)."""
         if self.recurrent is None:
             return None
-        return self.recurrent.rows(layer, layer + 1).zero_(torch.full_like(state, self.recurrent_scale))
+        factors = state.new_full(state.shape, self.recurrent_scale)  # contiguous, whatever the strides of the state
+        return self.recurrent.rows(layer, layer + 1).zero_(factors)
 
     def within(self, low: int, high: int, every: int) -> "Noise":
         """The noise of the layers from ``low`` up to ``high``, whole blocks of ``every`` layers."""
