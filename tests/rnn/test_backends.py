@@ -172,6 +172,18 @@ def test_a_graph_can_be_run_through_twice() -> None:
         torch.testing.assert_close(gradients(rnn), [2 * grad for grad in once])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of the checks of shapes
+@pytest.mark.parametrize("backend", ["auto", "scan", "wavefront"])
+@pytest.mark.parametrize("nonlinearity", ["tanh", "brelu"])
+def test_a_traced_stack_equals_the_stack(backend: Any, nonlinearity: str) -> None:
+    for recompute in (False, True):
+        rnn = bipolar.StackedRNN(4, 4, 4, nonlinearity, backend=backend, recompute=recompute).eval()
+        traced = torch.jit.trace(rnn, (torch.randn(5, 3, 4),))
+        x = torch.randn(5, 3, 4)
+        torch.testing.assert_close(traced(x), rnn(x))
+
+
 class PeakMemory(TorchDispatchMode):
     """The largest number of bytes that tensors made within a ``with`` block held at the same time."""
 

@@ -35,8 +35,8 @@ def run(
 ) -> tuple[Tensor, Tensor]:
     """The outputs of the highest layer and the last states of all; see :func:`bipolar._rnn.reference.run`."""
     chosen = _choose(task, activation, backend)
-    # transforms of torch.func cannot recompute
-    if recompute and torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+    # transforms of torch.func cannot recompute, and a trace would not
+    if recompute and torch.is_grad_enabled() and is_eager():
         return _by_groups(task, chosen)
     return chosen(task)
 
