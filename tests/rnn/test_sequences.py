@@ -310,6 +310,7 @@ class TestTransforms:
 
 
 BAD_SIZES = PackedSequence(torch.randn(5, 4), torch.tensor([2, 3]))
+UNSORTED = pack_sequence([torch.randn(2, 4), torch.randn(3, 4)], enforce_sorted=False)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +341,16 @@ BAD_SIZES = PackedSequence(torch.randn(5, 4), torch.tensor([2, 3]))
             {"input": PackedSequence(torch.randn(5, 4), torch.tensor([3, 1]))},
             ValueError,
             r"input: expected batch_sizes .* sum up to the 5 rows of data, got \[3, 1\]",
+        ),
+        (
+            {"input": PackedSequence(*UNSORTED[:2], torch.tensor([0, 7]), torch.tensor([0, 1]))},
+            ValueError,
+            r"input: expected sorted_indices with each of the 2 sequences once, from 0 on, got \[0, 7\]",
+        ),
+        (
+            {"input": PackedSequence(*UNSORTED[:3], torch.tensor([1]))},
+            ValueError,
+            r"input: expected unsorted_indices with each of the 2 sequences once, from 0 on, got \[1\]",
         ),
         (
             {"input": pack_sequence([torch.randn(2, 3)])},

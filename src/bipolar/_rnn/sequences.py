@@ -155,6 +155,12 @@ def _unpacked(packed: PackedSequence, input_size: int) -> tuple[Tensor, Tensor]:
             f"the {len(data)} rows of data, got {sizes}; pack_sequence(..., enforce_sorted=False) of "
             "torch.nn.utils.rnn sorts"
         )
+    for name in ("sorted_indices", "unsorted_indices"):
+        order = getattr(packed, name)
+        if order is not None and not torch.equal(order.sort().values, torch.arange(sizes[0], device=order.device)):
+            raise ValueError(
+                f"input: expected {name} with each of the {sizes[0]} sequences once, from 0 on, got {order.tolist()}"
+            )
     return pad_packed_sequence(PackedSequence(data, packed.batch_sizes))
 
 
