@@ -89,6 +89,12 @@ def test_the_faster_runtime_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
         assert other.stepper().runtime == "torch"
         with pytest.raises(ValueError, match=f"runtime: onnxruntime cannot step this stack, .*{reason}"):
             other.stepper("onnxruntime")
+    size = 4 * sum(p.numel() for p in rnn.parameters())
+    for largest, runtime in ((size, "onnxruntime"), (size - 1, "torch")):
+        monkeypatch.setattr(onnx_step, "LARGEST", largest)
+        assert rnn.stepper().runtime == runtime
+    with pytest.raises(ValueError, match=f"its model holds {size - 1:,} bytes, and the weights are {size:,}"):
+        rnn.stepper("onnxruntime")
     monkeypatch.setattr(onnx_step, "find_spec", lambda name: None)
     assert rnn.stepper().runtime == "torch"
     with pytest.raises(ValueError, match=r"needs onnx and onnxruntime: pip install 'bipolar\[onnx\]'"):

@@ -22,12 +22,15 @@ OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
 }
 #: from which on Split divides evenly
 OPSET = 18
+#: The bytes of weights that a model may have: protobuf ends at 2 GiB, of which the nodes need some.
+LARGEST = 2_000_000_000
 
 Advance = Callable[[Tensor, Tensor], Tensor]
 
 
-def refusal(activation: object, like: Tensor) -> str | None:
-    """The reason why a stack with this activation, and weights such as ``like``, cannot step in onnxruntime, if any."""
+def refusal(activation: object, parameters: Sequence[Tensor]) -> str | None:
+    """The reason why a stack with this activation and these parameters cannot step in onnxruntime, if any."""
+    like, size = parameters[0], sum(p.numel() * p.element_size() for p in parameters)
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     if missing:
         return f"it needs {' and '.join(missing)}: pip install 'bipolar[onnx]'"
@@ -36,6 +39,8 @@ def refusal(activation: object, like: Tensor) -> str | None:
     entry = catalogue.of_class(type(activation))
     if entry is None or entry.name not in OPERATORS or kernel_of(activation) is None:
         return f"it has no operator for {type(activation).__name__}"
+    if size > LARGEST:
+        return f"its model holds {LARGEST:,} bytes, and the weights are {size:,}"
     return None
 
 

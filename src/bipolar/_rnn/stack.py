@@ -356,8 +356,9 @@ class StackedRNN(nn.Module):
         Its weights are copies: ask for another after you have changed the stack's.
 
         Args:
-            runtime: ``"onnxruntime"``, which is faster, and needs ``pip install 'bipolar[onnx]'``, float32 on a CPU
-                and an activation that has an ONNX operator; ``"torch"``; or ``"auto"``, the faster one that there is.
+            runtime: ``"onnxruntime"``, which is faster, and needs ``pip install 'bipolar[onnx]'``, float32 on a CPU,
+                weights of 2 GB at most and an activation that has an ONNX operator; ``"torch"``; or ``"auto"``, the
+                faster one that there is.
                 Default: ``"auto"``
 
         Examples::

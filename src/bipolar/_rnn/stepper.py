@@ -46,7 +46,7 @@ class Stepper:
         self._input_size, self._layers = rnn.input_size, len(layers)
         like = layers[0][0].detach()
         self._kernel = kernel_of(self._activation)
-        reason = refusal(rnn.activation, like)
+        reason = refusal(rnn.activation, [p for layer in layers for p in layer if p is not None])
         if runtime == "onnxruntime" and reason is not None:
             raise ValueError(f"runtime: onnxruntime cannot step this stack, {reason}")
         self.runtime: Runtime = "torch" if runtime == "torch" or reason is not None else "onnxruntime"
