@@ -82,7 +82,7 @@ def dropped_out(input: Tensor, p: float, dice: Dice) -> Tensor:
     if not p:
         return input
     (drops,) = dice.drops(p, input.shape[:1], *input.shape[1:])
-    return drops.zeroed(input) * scale_of(p)
+    return drops.zeroed(input).mul_(scale_of(p))
 
 
 def draw_noise(
