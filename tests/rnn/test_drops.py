@@ -1,6 +1,7 @@
 """Values that fall to dropout: their distribution, and the two ways to hold them."""
 
 import math
+from itertools import combinations
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bipolar._rnn.drops import RARE, Dice, Drops, joined, scale_of
-from bipolar._rnn.noise import draw_noise
+from bipolar._rnn.noise import draw_noise, dropped_out
 
 #: The chance that a sound generator fails one of the comparisons below: beyond five standard deviations.
 SIGMAS = 5.0
+#: How far apart two values are that must not know of each other; four of a mask share a random number.
+LAGS = (1, 2, 3, 4, 7, 16, 37, 64)
 
 
 def mask_of(drops: Drops, *shape: int) -> Tensor:
@@ -31,11 +34,13 @@ def assert_share(fallen: Tensor, p: float) -> None:
 
 
 def assert_independent(fallen: Tensor, p: float) -> None:
-    """Every value falls with probability p, whatever its neighbours do."""
+    """Every value falls with probability p, whatever others near and far do."""
     assert_share(fallen, p)
     for dim in range(fallen.ndim):
-        size = fallen.size(dim)  # neighbours fall together as often as chance has it
-        assert_share(fallen.narrow(dim, 1, size - 1) & fallen.narrow(dim, 0, size - 1), p * p)
+        size = fallen.size(dim)
+        for lag in LAGS:  # two fall together as often as chance has it
+            if lag < size:
+                assert_share(fallen.narrow(dim, lag, size - lag) & fallen.narrow(dim, 0, size - lag), p * p)
         for slab in fallen.unbind(dim):  # none is special
             assert_share(slab, p)
 
@@ -61,6 +66,29 @@ def test_values_fall_independently_across_time_layers_and_batch(p: float) -> Non
     assert noise.output is not None
     assert_independent(torch.stack([mask_of(noise.output.layer(i), time, batch, units) for i in range(layers)]), p)
     assert noise.scale == pytest.approx(1 / (1 - p), rel=2e-4)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.05, RARE, 0.25, 0.5, 0.9])
+def test_values_of_the_input_fall_independently_and_the_others_are_scaled(p: float) -> None:
+    output = dropped_out(torch.ones(40, 16, 128), p, dice(7))
+    assert_independent(output == 0, p)
+    torch.testing.assert_close(output[output != 0].unique(), torch.tensor([1 / (1 - p)]), rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, RARE, 0.3, 0.9])
+def test_the_three_kinds_fall_independently_of_each_other(p: float) -> None:
+    layers = time = 20
+    batch, units = 16, 128
+    rolls = dice(8)
+    fallen = [dropped_out(torch.ones(time, batch, units), p, rolls) == 0]
+    rates = {"dropout": p, "recurrent_dropout": p, "block_dropout": 0.0}
+    noise = draw_noise(torch.empty(time, batch, 1), layers, units, 0, rolls, **rates)
+    assert noise.output is not None
+    assert noise.recurrent is not None
+    fallen.append(mask_of(noise.recurrent, layers, batch, units))
+    fallen += [mask_of(noise.output.layer(i), time, batch, units) for i in range(layers)]
+    for one, other in combinations(fallen, 2):
+        assert_share(one & other, p * p)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.05, RARE])

@@ -88,7 +88,7 @@ def assert_equal(ours: Any, theirs: Any) -> None:
     time=st.integers(1, 10),
     lengths=st.lists(st.integers(1, 10), min_size=1, max_size=4),
     resets=st.sampled_from([None, 0.1, 0.5]),
-    padded=st.booleans(),
+    form=st.sampled_from(["whole", "padded", "packed"]),
     nonlinearity=st.sampled_from(FAST),
     skip_every=st.sampled_from([None, 1, 2, 4]),
     noise=st.sets(st.sampled_from(sorted(NOISE))),
@@ -103,7 +103,7 @@ def test_each_sequence_and_episode_gives_what_it_gives_alone(
     time: int,
     lengths: list[int],
     resets: float | None,
-    padded: bool,
+    form: str,
     nonlinearity: str,
     skip_every: int | None,
     noise: set[str],
@@ -116,24 +116,32 @@ def test_each_sequence_and_episode_gives_what_it_gives_alone(
     rnn = bipolar.StackedRNN(
         inputs or width, width, depth, nonlinearity, skip_every=skip_every, dtype=torch.float64, **options
     )
-    batch, lengths = len(lengths), [min(length, time) if padded else time for length in lengths]
+    batch, lengths = len(lengths), [time if form == "whole" else min(length, time) for length in lengths]
+    time = max(lengths) if form == "packed" else time
     x = torch.randn(time, batch, inputs or width, dtype=torch.float64, requires_grad=True)
     state = torch.randn(depth, batch, width, dtype=torch.float64, requires_grad=True)
     reset = torch.rand(time, batch) < (resets or 0.0)
-    expected = one_by_one(rnn, x, state, lengths, reset)
+    order = torch.arange(batch)  # that of the noise: longest first in a packed batch
+    if form == "packed":
+        order = torch.tensor(lengths).sort(descending=True).indices
+    in_order = one_by_one(rnn, x[:, order], state[:, order], [lengths[b] for b in order], reset[:, order])
+    expected = tuple(result[:, order.argsort()] for result in in_order)
     rnn.backend = backend
 
     def flipped(tensor: Tensor) -> Tensor:
         return tensor.transpose(0, 1) if rnn.batch_first else tensor
 
+    given: Any = flipped(x)
+    if form == "packed":
+        given = pack_padded_sequence(given, torch.tensor(lengths), rnn.batch_first, enforce_sorted=False)
     output, last = rnn(
-        flipped(x),
+        given,
         state,
-        lengths=lengths if padded else None,
+        lengths=lengths if form == "padded" else None,
         reset=None if resets is None else flipped(reset),
         generator=torch.Generator().manual_seed(1),
     )
-    found = flipped(output), last
+    found = pad_packed_sequence(output)[0] if form == "packed" else flipped(output), last
     assert_equal(found, expected)
     assert_equal(all_gradients(rnn, x, state, found), all_gradients(rnn, x, state, expected))
 
@@ -196,13 +204,17 @@ def test_resets_of_a_packed_input_are_in_the_order_of_the_batch() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("noise", [NOISE, RARE], ids=["masks", "gaps"])
-def test_gradients(backend: Any, noise: dict[str, float]) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_gradients(backend: Any, noise: dict[str, float], packed: bool) -> None:
     rnn = bipolar.StackedRNN(2, 2, 5, "belu", skip_every=2, backend=backend, dtype=torch.float64, **noise)
     reset = torch.tensor([[True, False, False], [False, True, False], [False, False, False], [True, False, False]])
 
     def run(x: Tensor, state: Tensor, *_: Tensor) -> Any:
-        generator = torch.Generator().manual_seed(3)
-        return rnn(x, state, lengths=[4, 2, 1], reset=reset, generator=generator)
+        options: Any = {"reset": reset, "generator": torch.Generator().manual_seed(3)}
+        if not packed:
+            return rnn(x, state, lengths=[4, 2, 1], **options)
+        output, last = rnn(pack_padded_sequence(x, torch.tensor([4, 2, 1])), state, **options)
+        return output.data, last
 
     x, state = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3, 2), (5, 3, 2)))
     assert torch.autograd.gradcheck(run, (x, state, *rnn.parameters()))
