@@ -12,8 +12,8 @@ from bipolar._rnn.handwritten import is_eager
 
 #: Probabilities are rounded to this many levels, so that one random word decides about four values of a mask.
 LEVELS = 2**16
-#: Up to this probability the gaps between dropped values are drawn. Above, a number for every value costs less, and a
-#: mask takes less memory than the places.
+#: Up to this probability the gaps between dropped values are drawn. Above, a number for every value costs less. From
+#: 1/8 on a mask takes less memory than the places, but time decides: at 0.15 and 36 x 64 masks take a third more.
 RARE = 0.2
 
 
