@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bipolar.lab.paper import curve8
@@ -79,4 +80,4 @@ def test_the_law_goes_on_to_an_epoch_only_if_it_holds(errors: list[float | str],
     assert set(curve8.tables(seeds)[1].rows) == (told | {"one epoch"} if end == 66.7 else told)
     (axes,) = curve8.draw(seeds).axes
     (line,) = [line for line in axes.lines if str(line.get_label()).startswith("power law")]
-    assert max(line.get_xdata()) == pytest.approx(end)
+    assert np.max(line.get_xdata()) == pytest.approx(end)
