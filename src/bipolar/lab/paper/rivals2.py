@@ -81,7 +81,8 @@ NETWORKS = {
 ABOUT = (
     f"Every network has about {PARAMS / 1e6:g} million parameters, the same batches and steps, and Adam at rates of "
     f"{', '.join(f'{rate:g}' for rate in RATES)}. The rate of lowest validation error with the first seed counts, and "
-    "has the other seeds too. A rate rises over the first tenth of a run and stays. So a run is at any moment what it "
+    "has the other seeds too; where it is the highest of the three, a higher one may be better still. A rate rises "
+    "over the first tenth of a run and stays. So a run is at any moment what it "
     "would be if it ended there, and shows its network after any number of steps and at any time; of the weights and "
     f"their running average, over about {UPDATE.average:g} of the steps so far, the better counts. Equal time is that "
     "of the network that makes its steps first, on one machine, validation not counted; errors at that time are read "
