@@ -266,6 +266,18 @@ class TestRecompute:
         assert kept(True) < kept(False) / 4
 
 
+def note_choices(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list of the backends that are chosen from now on, in place of their results."""
+    chosen: list[Any] = []
+
+    def note(run: Any, **options: Any) -> Any:
+        chosen.append(run)
+        return lambda task: (task.input, task.state)
+
+    monkeypatch.setattr(backends, "partial", note)
+    return chosen
+
+
 @pytest.mark.parametrize(
     ("steps", "layers", "units", "batch", "by_layer"),
     [
@@ -282,14 +294,37 @@ class TestRecompute:
 def test_the_choice(
     steps: int, layers: int, units: int, batch: int, by_layer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = []
-
-    def note(run: Any, **options: Any) -> Any:
-        chosen.append(run)
-        return lambda task: (task.input, task.state)
-
-    monkeypatch.setattr(backends, "partial", note)
+    chosen = note_choices(monkeypatch)
     bipolar.StackedRNN(units, units, layers, "relu", skip_every=None, device="meta").to_empty(device="cpu")(
         torch.zeros(steps, batch, units)
     )
     assert chosen == [scan.run if by_layer else wavefront.run]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "by_layer"),
+    [([30, 20, 10], True), ([30, 10, 20], False), ([30, 30, 1], False), ([30, 29, 1], True)],
+    ids=["short", "not sorted", "long", "at the limit"],
+)
+def test_the_choice_where_padding_can_be_skipped(
+    lengths: list[int], by_layer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = note_choices(monkeypatch)
+    bipolar.StackedRNN(8, 8, 12)(torch.zeros(30, 3, 8), lengths=lengths)
+    assert chosen == [scan.run if by_layer else wavefront.run]
+
+
+def test_padding_of_a_sorted_batch_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+
+    def note(x: Tensor, *parameters: Tensor) -> Tensor:
+        computed.append(len(x))
+        return linear(x, *parameters)
+
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", note)
+    rnn = bipolar.StackedRNN(8, 8, 2, backend="scan")
+    for lengths, rows in (([9, 5, 1], 15), ([9, 1, 5], 27)):
+        computed.clear()
+        rnn(torch.zeros(9, 3, 8), lengths=lengths)
+        assert computed == [rows, rows]

@@ -26,6 +26,8 @@ CELLS = 6
 #: few sequences share the reading, that costs more than the operations saved: for layers of this width, and where all
 #: weights together outgrow the last cache.
 FEW, BROAD, CACHED = 64, 256, 8 << 20
+#: A layer at a time, padding can be skipped; that pays where no more than this share of a batch is not padding.
+SHORT = 2 / 3
 
 _Run: TypeAlias = "partial[tuple[Tensor, Tensor]]"
 
@@ -50,6 +52,8 @@ def _choose(task: StackPass, activation: Callable[[Tensor], Tensor], backend: Ba
     if backend == "auto":
         x = task.input
         by_layer = is_faster_by_layer(len(x), layers, units, batch, x.element_size(), x.device.type)
+        if task.ends is not None and scan.skips_padding(task.ends):
+            by_layer |= int((task.ends + 1).sum()) <= SHORT * len(x) * batch
     fast = scan.run if by_layer else wavefront.run
     return partial(fast, kernel=kernel, sign=sign_of(activation, units, task.input))
 

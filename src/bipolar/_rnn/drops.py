@@ -37,6 +37,17 @@ class Drops(NamedTuple):
         places = self.fallen[bounds[0] - first : bounds[-1] - first]
         return Drops(self.size, places - low * self.size if low else places, bounds)
 
+    def picked(self, kept: Tensor, size: int) -> "Drops":
+        """Those of the rows ``kept``, ascending, where a row has so many values."""
+        if self.bounds is None:
+            return Drops(size, self.fallen.view(-1, size)[kept], None)
+        rows = self.fallen // size
+        at = torch.searchsorted(kept, rows).clamp_(max=len(kept) - 1)
+        here = kept[at] == rows
+        fallen = (self.fallen + (at - rows) * size)[here]
+        edges = torch.arange(len(kept) + 1, device=fallen.device) * size
+        return Drops(size, fallen, torch.searchsorted(fallen, edges).tolist())
+
     def zero_(self, tensor: Tensor) -> Tensor:
         """Zeros where a value is dropped, in place; the tensor is contiguous."""
         if self.bounds is None:

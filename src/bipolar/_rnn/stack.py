@@ -90,7 +90,8 @@ class StackedRNN(nn.Module):
         - **state**: (num_layers, batch, hidden_size), or (num_layers, hidden_size) where the input has no batch.
           Default: zeros
         - **lengths**, by keyword: the number of time steps of each sequence in a padded batch, (batch), in any order.
-          Padding may hold anything. Default: all time steps of the input
+          Padding may hold anything. Where they never grow, as in a packed batch, much of it is not computed. Default:
+          all time steps of the input
         - **reset**, by keyword: truth values, (time, batch), or (batch, time) with ``batch_first``, or (time). Where
           one is true, the states of all layers are set to zero *before* that time step, h(t-1) = 0: an episode begins
           there, and its outputs are those that it has alone. Default: never
