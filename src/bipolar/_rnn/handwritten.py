@@ -9,7 +9,7 @@ def is_eager(*tensors: Tensor | None) -> bool:
     """Whether a hand-written backward pass applies: not in export, a trace, forward mode or a torch.func transform."""
     return not (
         torch.compiler.is_exporting()
-        or torch.jit.is_tracing()
+        or torch._C._is_tracing()  # torch.jit.trace
         or torch._C._are_functorch_transforms_active()
         or (forward_ad._current_level >= 0 and any(_has_tangent(t) for t in tensors))
     )
