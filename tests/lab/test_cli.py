@@ -238,9 +238,12 @@ def test_an_interrupted_experiment_says_how_to_go_on(
 
 def test_a_table_brings_the_networks_that_it_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(
-        Reproduction, "run", lambda work, executor: asked.extend(item.name for item in work.items) or []
-    )
+
+    def run(work: Reproduction, executor: object) -> list[object]:
+        asked.extend(item.name for item in work.items)
+        return []
+
+    monkeypatch.setattr(Reproduction, "run", run)
     monkeypatch.setattr("bipolar.lab.report.write_report", lambda out: [])
     for names in (["table4", "table2"], ["rivals2", "table2"], ["figure1"]):
         main(["reproduce", *names, "--out", str(tmp_path)])
