@@ -2,10 +2,10 @@
 
 The stack, LSTMs with one and with two layers, a GRU, and rivals of the laboratory, each without dropout by the fast
 recipe, which needs to know its length: so each network takes as many steps as fit into the budget, by the time of a
-step that is measured once, and the learning rate falls to zero at its end; the minutes that its steps then took stand
+step in its first runs, and the learning rate falls to zero at its end; the minutes that its steps then took stand
 beside it. All rates are tried for a share of the budget, by runs that are whole in themselves, and the best of them has
-all seeds. A budget is a row of runs of its own; those of several budgets, and the tried ones, come together in one
-picture.
+all seeds; if one of these diverges, the next best has them instead. A budget is a row of runs of its own; those of
+several budgets, and the tried ones, come together in one picture.
 
 This is long: with its defaults, thirty times the budget, which it says first. A command that was stopped goes on where
 it was, and one with other networks joins its results. Nothing else should run on the machine, but for a second command
@@ -87,23 +87,33 @@ class Contest:
             out=self.out / _slug(f"{name}, {rate:g}, {steps} steps, seed {seed}"),
         )
 
-    def steps(self, name: str) -> int:
-        """The steps of a network that take the budget, by the time of one as it was measured at its first run."""
-        path = self.out / f"{_slug(name)}.json"
-        if not path.exists():
-            write_json(path, {"seconds of a step": measured(self.config(name, self.given.rates[0], 1, 10**6))})
-        return max(FEWEST, int(self.budget / json.loads(path.read_text(encoding="utf-8"))["seconds of a step"]))
+    def steps(self, name: str, pace: float | None = None) -> int:
+        """The steps of a network that take the budget, which stand once they are known.
 
-    def best_rate(self, name: str, steps: int) -> tuple[float, dict[str, float | str]]:
-        """The rate of the lowest error after so many steps, and the errors by rate; there is no search of one rate."""
+        Args:
+            name: the network
+            pace: the seconds of a step. Default: as some first steps take, for the search
+        """
+        path = self.out / f"{_slug(name)}.json"
+        plan = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        key = "steps of the search" if pace is None else "steps"
+        if key not in plan:
+            pace = measured(self.config(name, self.given.rates[0], 1, 10**6)) if pace is None else pace
+            plan[key] = max(FEWEST, int(self.budget / pace))
+            write_json(path, plan)
+        return int(plan[key])
+
+    def search(self, name: str) -> tuple[dict[float, float], float | None]:
+        """The errors of all rates after a share of the budget, and the seconds of a step in these runs; none of one."""
         rates = self.given.rates
         if len(rates) == 1:
-            return rates[0], {}
-        errors = {rate: self.outcome(name, rate, 1, steps)[0] for rate in rates}
-        return min(errors, key=lambda rate: errors[rate]), {f"{rate:g}": _number(errors[rate]) for rate in rates}
+            return {}, None
+        steps = max(FEWEST, round(self.given.search * self.steps(name)))
+        tried = {rate: self.outcome(name, rate, 1, steps) for rate in rates}
+        return {rate: error for rate, (error, _) in tried.items()}, min(pace for _, pace in tried.values())
 
     def outcome(self, name: str, rate: float, seed: int, steps: int) -> tuple[float, float]:
-        """The validation error of a run and the minutes that its steps took; an infinite error if it diverges.
+        """The validation error of a run and the seconds of its steps; an infinite error if it diverges.
 
         The run is trained, resumed, or there already.
         """
@@ -112,25 +122,35 @@ class Contest:
         if result["status"] == "stopped":
             raise KeyboardInterrupt
         pace = seconds_of_a_step(read_metrics(config.directory)) or math.nan
-        error = float(result["best_valid_bpc"]) if result["status"] == "finished" else math.inf
-        return error, pace * result["step"] / 60
+        return float(result["best_valid_bpc"]) if result["status"] == "finished" else math.inf, pace
 
     def run(self, name: str) -> dict[str, Any]:
-        """All runs of a network, and its results."""
-        steps = self.steps(name)
-        rate, by_rate = self.best_rate(name, max(FEWEST, round(self.given.search * steps)))
-        seeds = [self.outcome(name, rate, seed, steps) for seed in range(1, self.given.seeds + 1)]
+        """All runs of a network, and its results: those of the best rate of the search at which no seed diverges.
+
+        Where each rate has such a seed, those of the first with the fewest.
+        """
+        by_rate, pace = self.search(name)
+        searched = None if pace is None else self.steps(name)
+        steps = self.steps(name) if pace is None else self.steps(name, pace)
+        found: dict[float, list[tuple[float, float]]] = {}
+        for rate in sorted(by_rate, key=lambda rate: by_rate[rate]) or self.given.rates:
+            found[rate] = [self.outcome(name, rate, seed, steps) for seed in range(1, self.given.seeds + 1)]
+            if all(error < math.inf for error, _ in found[rate]):
+                break
+        rate = min(found, key=lambda rate: sum(error == math.inf for error, _ in found[rate]))
         config = self.config(name, rate, 1, steps)
         model = config.build(stored(config.directory)["vocabulary"])
+        paces = [pace for error, pace in found[rate] if error < math.inf] or [pace for _, pace in found[rate]]
         return {
             "parameters": model.num_parameters,
             "width": model.decoder.in_features,
             "steps": steps,
-            "minutes": statistics.fmean(minutes for _, minutes in seeds),
+            "minutes": min(paces) * steps / 60,  # of the run that the machine disturbed least
             "rate": rate,
-            "by_rate": by_rate,
-            "search": self.given.search if by_rate else None,
-            "valid_bpc": [_number(error) for error, _ in seeds],
+            "by_rate": {f"{rate:g}": _number(error) for rate, error in by_rate.items()},
+            "search": None if searched is None else self.given.search * searched / steps,
+            "diverged": [f"{other:g}" for other in found if other != rate],
+            "valid_bpc": [_number(error) for error, _ in found[rate]],
         }
 
 
@@ -187,7 +207,8 @@ def _search(row: dict[str, Any]) -> str:
         return ""
     rates = [float(rate) for rate in row["by_rate"]]
     edge = {min(rates): ", the lowest", max(rates): ", the highest"}.get(row["rate"], "")
-    return f" of {len(rates)}{edge}, by {row['search']:.0%}"
+    diverged = f"; diverged: {', '.join(row['diverged'])}" if row["diverged"] else ""
+    return f" of {len(rates)}{edge}, by {row['search']:.0%}{diverged}"
 
 
 def reached(row: dict[str, Any]) -> list[tuple[float, Entry]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,21 @@ def test_time_to_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     assert capsys.readouterr().out.splitlines()[2:] == said.splitlines()[2:]
 
 
+def test_the_next_best_rate_counts_where_a_seed_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "measured", lambda config: 0.02)
+    ends = {(2e-3, 100): 2.2, (4e-3, 100): 2.1, (8e-3, 100): 2.0, (2e-3, 799): 1.7, (4e-3, 799): 1.6}
+
+    def outcome(contest: quality.Contest, name: str, rate: float, seed: int, steps: int) -> tuple[float, float]:
+        return ends.get((rate, steps), 1.5 if seed == 1 else math.inf), 0.01
+
+    monkeypatch.setattr(quality.Contest, "outcome", outcome)
+    monkeypatch.setattr(quality, "stored", lambda directory: {"vocabulary": "abc"})
+    given = quality.parsed(["--params", "2e4", "--budget", f"{8 / 60:g}", "--out", str(tmp_path)])
+    row = quality.Contest(given).run("GRU, 1 layer")
+    assert (row["steps"], row["rate"], row["diverged"]) == (799, 0.004, ["0.008"])  # by the pace of the search
+    assert row["valid_bpc"] == [1.6, 1.6, 1.6]
+
+
 def test_the_time_of_a_step(tmp_path: Path) -> None:
     given = quality.parsed([*SMALL.split(), "--out", str(tmp_path)])
     assert 0 < quality.measured(quality.Contest(given).config("GRU, 1 layer", 1e-3, 1, 100)) < 10
@@ -50,7 +66,7 @@ def test_networks_have_the_parameters_and_no_dropout(name: str, tmp_path: Path) 
 
 def test_a_point_for_the_search_and_one_for_all_seeds() -> None:
     row = {"by_rate": {"0.002": 2.1, "0.004": 2.0, "0.008": "did not converge"}, "search": 0.25, "minutes": 8.0}
-    row |= {"valid_bpc": [1.8, 1.9, 2.0], "rate": 0.004, "parameters": 10, "width": 2, "steps": 100}
+    row |= {"valid_bpc": [1.8, 1.9, 2.0], "rate": 0.004, "parameters": 10, "width": 2, "steps": 100, "diverged": []}
     (short, tried), (whole, all_seeds) = quality.reached(row)
     assert (short, tried.mean, tried.spread) == (2.0, 2.0, None)
     assert (whole, all_seeds.mean) == (8.0, pytest.approx(1.9))
