@@ -170,7 +170,10 @@ class TestRecipe:
             ({"model": TextModel(2, 8, gamma=2.0)}, "--model.gamma: .*2"),
             ({"model": TextModel(2, 8, params=0.5)}, "--model.params: expected a finite number of at least 1, got 0.5"),
             ({"model": TextModel(2, 8, gradient="after skip")}, "--model.gradient: "),
-            ({"model": TextModel(2, 8, cell="lstm", block_dropout=0.1)}, "--model.block-dropout: torch's own 'lstm'"),
+            (
+                {"model": TextModel(2, 8, cell="lstm", block_dropout=0.1)},
+                "--model.block-dropout: the cell 'lstm' has no",
+            ),
             ({"model": TextModel(2, 8, cell="lstm", nonlinearity="relu")}, "--model.nonlinearity: the cell 'lstm'"),
             ({"model": TextModel(2, 8, cell="gru", gradient="not through time")}, "--model.gradient: the cell 'gru'"),
         ],

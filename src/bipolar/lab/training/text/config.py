@@ -249,13 +249,17 @@ class TextConfig(RunConfig):
         return TextRecipe(
             lr=_either(self.lr, self._peak if self.update.fast else 5e-5 if is_text8 else 2e-4),
             validate_every=_either(self.validate_every, 1 if is_text8 or self.update.fast else 4),
-            halve_from=_either(self.halve_from, 2 if is_text8 else 4),
+            halve_from=_either(self.halve_from, self._usual_halving),
             rates=DropoutRates(
                 dropout=_either(self.model.dropout, rates.dropout),
                 recurrent_dropout=_either(self.model.recurrent_dropout, rates.recurrent_dropout),
                 block_dropout=_either(self.model.block_dropout, rates.block_dropout),
             ),
         )
+
+    @property
+    def _usual_halving(self) -> int:
+        return 2 if self.data == "text8" else 4
 
     @property
     def _rates(self) -> DropoutRates:
@@ -302,8 +306,7 @@ class TextConfig(RunConfig):
         for name in ("window", "validate_every", "halve_from", "look_every", "max_valid_windows"):
             self.at_least(name, 1)
         self.positive("lr")
-        usual = dataclasses.replace(self, halve_from=None).recipe.halve_from  # a stored run has it, too
-        if self.update.fast and self.halve_from not in (None, usual):
+        if self.update.fast and self.halve_from not in (None, self._usual_halving):  # a stored run has the usual one
             raise UsageError(
                 f"--halve-from {self.halve_from}: a part of the paper's recipe; leave it out, or --recipe fast"
             )
