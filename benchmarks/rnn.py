@@ -28,7 +28,7 @@ PACKED = ((4, 760), (12, 128))
 NOISE = {"dropout": 0.05, "recurrent_dropout": 0.025, "block_dropout": 0.025}
 #: Aims: the memory of the reference, and what dropout may cost in time and in memory.
 THIRD, MORE, LARGER = 0.33, 1.10, 1.15
-COMPILE_SECONDS = 120
+COMPILE_SECONDS = 60
 #: A model that holds a stack, at which its graph breaks; compiled, it is to take the time of eager at most.
 HOLDER, OF_EAGER = "a language model of ours", 1.0
 
@@ -168,6 +168,38 @@ def packed(layers: int, units: int, rounds: int, at_least: float) -> list[list[s
     ]
 
 
+#: The parts of what dropout adds to a step, by the operations that a profile counts.
+PARTS = {
+    "our own code between the operations": ("_Wavefront", "_WavefrontBackward"),
+    "copies of fronts": ("aten::copy_",),
+    "values zeroed, set aside and put back": ("aten::index_fill_", "aten::index_select", "aten::index_copy_"),
+    "drawing": ("aten::uniform_", "aten::neg_", "aten::log1p_", "aten::cumsum", "aten::searchsorted", "aten::random_"),
+}
+
+
+def profile_of_dropout(layers: int, units: int) -> str:
+    """A sentence on what dropout adds, by a profile with one thread, whose own cost makes small operations larger."""
+    threads, totals = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    for method in ("ours", "ours, dropout"):
+        run = training_step(build(method, layers, units), torch.randn(STEPS, BATCH, units))
+        run()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+            for _ in range(5):
+                run()
+        totals.append({event.key: event.self_cpu_time_total for event in found.key_averages()})
+    torch.set_num_threads(threads)
+    before, after = totals
+    added = {key: time - before.get(key, 0.0) for key, time in after.items()}
+    whole = sum(added.values())
+    shares = {part: sum(added.get(key, 0.0) for key in keys) / whole for part, keys in PARTS.items()}
+    listed = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
+    return (
+        f"{layers} x {units}: a profile finds the time that dropout adds in {listed}; the rest is in "
+        "other operations, the matrix products among them."
+    )
+
+
 def growth(rounds: int) -> str:
     """Time per layer against depth, at width 64."""
     depths = (4, 12, 36, 100, 400)
@@ -193,7 +225,7 @@ def main() -> None:
         rows += compare(layers, units, arguments.rounds, at_least=10)
     for layers, units in PACKED:
         rows += packed(layers, units, arguments.rounds, at_least=10)
-    notes = [growth(arguments.rounds)]
+    notes = [growth(arguments.rounds), profile_of_dropout(36, 64), profile_of_dropout(144, 128)]
     if not arguments.no_compile:
         notes += [compiled("the reference", layers, units) for layers, units in ((4, 760), (36, 64))]
         notes += [compiled(HOLDER, layers, units) for layers, units in ((4, 760), (36, 256), (36, 64))]
