@@ -287,7 +287,8 @@ def note_choices(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (1, 36, 64, 128, True),  # few time steps
         (50, 36, 512, 128, True),  # wide layers
         (50, 12, 256, 1, True),  # few sequences, through weights as large as a cache
-        (50, 144, 128, 1, True),  # or through many
+        (50, 144, 128, 1, False),
+        (50, 300, 128, 1, True),  # or through many
         (50, 36, 64, 1, False),
     ],
 )

@@ -25,7 +25,7 @@ CELLS = 6
 #: A front reads the weights of its layers for every time step, while those of one layer stay in a cache of a CPU. Where
 #: few sequences share the reading, that costs more than the operations saved: for layers of this width, and where all
 #: weights together outgrow the last cache.
-FEW, BROAD, CACHED = 64, 256, 8 << 20
+FEW, BROAD, CACHED = 64, 256, 32 << 20
 #: A layer at a time, padding can be skipped; that pays where no more than this share of a batch is not padding.
 SHORT = 2 / 3
 
